@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What touches the kernel.
+
+pub(crate) mod bindings;
