@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bindings of the RDMA headers, generated at build time (see `scripts/Makefile.bindgen`).
+//!
+//! Nobody outside `shell/` names this module.
+
+#![allow(
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    non_snake_case,
+    dead_code,
+    unsafe_op_in_unsafe_fn,
+    improper_ctypes,
+    unreachable_pub,
+    clippy::all
+)]
+
+use kernel::bindings::*;
+
+include!(concat!(env!("BINDGEN_OUT"), "/shell/bindings_generated.rs"));
