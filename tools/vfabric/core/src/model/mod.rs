@@ -5,4 +5,5 @@
 //!
 //! No `unsafe`, no bindings, no clock: memory, time and completions belong to whoever hosts this.
 
+pub mod host;
 pub mod packet;
