@@ -186,6 +186,10 @@ pub trait Host {
     /// The receive at the head has ended.
     fn recv_done(&mut self, done: RecvDone);
 
+    /// Ends every receive that is posted to this QP, one in progress first, with [`Status::Flush`].
+    /// Called in ERR, perhaps with none there. Of an SRQ only the receive already taken counts.
+    fn flush_receives(&mut self);
+
     /// Whether `len` bytes at `va` may be accessed by way of `rkey` (validity, protection domain,
     /// bounds, the QP's and the region's access flags).
     fn remote_check(&self, rkey: u32, va: u64, len: u32, access: Access) -> Result<(), MemError>;
@@ -202,10 +206,14 @@ pub trait Host {
     /// LID of a port of this HCA (base LID, 0 where the SM has not given one), and its LMC.
     fn port_lid(&self, port: u8) -> (u16, u8);
 
+    /// Whether a port of this HCA is there and ACTIVE: an alternate path on any other port cannot be
+    /// migrated to.
+    fn port_active(&self, port: u8) -> bool;
+
     /// P_Key at `index` of the table of `port` (0 where there is none).
     fn pkey(&self, port: u8, index: u16) -> u16;
 
-    /// Puts `packet` on the link of `port`.
+    /// Puts `packet` on the link of `port`. It is queued: no QP is called from in here.
     fn transmit(&mut self, port: u8, packet: Packet);
 
     /// Raises an asynchronous event.

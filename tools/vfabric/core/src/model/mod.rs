@@ -7,3 +7,4 @@
 
 pub mod host;
 pub mod packet;
+pub mod rc;
