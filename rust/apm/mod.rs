@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module decides, without doing any of it.
+//!
+//! * [`state`]: the life of a connection, one transition function;
+//! * [`reason`]: why a connection is not protected, in the words shown everywhere;
+//! * [`policy`]: which connections are served at all;
+//! * [`search`]: which alternate path a connection gets, as questions to subnet administration;
+//! * [`stats`]: the counters and their names.
+//!
+//! `core` only: no `unsafe`, no bindings, no locks, no clock. Queries, QP changes and timers are
+//! actions that `rust/rdma` carries out.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#![forbid(unsafe_code)]
+
+pub(crate) mod policy;
+pub(crate) mod reason;
+pub(crate) mod search;
+pub(crate) mod state;
+pub(crate) mod stats;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Why a connection is not protected.
+
+use core::fmt;
+
+/// Why a connection has no armed alternate path. Extended only by adding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Subnet administration knows no usable path beside the one in use.
+    NoAlternateInSa,
+    /// This HCA shows one port, and no other port of the peer can be reached.
+    SinglePortHca,
+    /// The only other path found is the one in use.
+    AlternateNotDisjoint,
+    /// The other paths have a smaller MTU than the one in use.
+    MtuMismatch,
+    /// The other port lacks the connection's P_Key.
+    PkeyMissing,
+    /// The HCA does not offer automatic path migration.
+    HcaNoApm,
+    /// The HCA's driver is not known to do path migration well; see the parameter `drivers`.
+    DriverNotAllowed,
+    /// The link layer is not InfiniBand.
+    Roce,
+    /// Path migration would do harm to this ULP, or it runs in user space.
+    UlpExcluded,
+    /// The peer refused: the reason of its REJ, or REP `failover_accepted`.
+    PeerRejected(u8),
+    /// The peer's REQ named no alternate path.
+    NotOffered,
+    /// The local ports that an alternate could use are down.
+    PortDown,
+    /// The QP is in REARM: it becomes ARMED by the first packet from the peer.
+    WaitingForTraffic,
+    /// The connection has migrated and no new alternate was loaded.
+    NotRearmed,
+    /// Switched off, by `enable` or by `devices`.
+    PolicyOff,
+    /// The connection manager's state does not permit it.
+    CmState,
+    /// Subnet administration did not answer in time.
+    SaTimeout,
+}
+
+impl Reason {
+    /// Number of different reasons.
+    pub(crate) const COUNT: usize = 17;
+
+    /// All reasons, in the order of [`Reason::index`].
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::NoAlternateInSa,
+        Self::SinglePortHca,
+        Self::AlternateNotDisjoint,
+        Self::MtuMismatch,
+        Self::PkeyMissing,
+        Self::HcaNoApm,
+        Self::DriverNotAllowed,
+        Self::Roce,
+        Self::UlpExcluded,
+        Self::PeerRejected(0),
+        Self::NotOffered,
+        Self::PortDown,
+        Self::WaitingForTraffic,
+        Self::NotRearmed,
+        Self::PolicyOff,
+        Self::CmState,
+        Self::SaTimeout,
+    ];
+
+    /// Place in [`Reason::ALL`].
+    pub(crate) fn index(self) -> usize {
+        Self::ALL
+            .iter()
+            .position(|r| r.word() == self.word())
+            .unwrap_or(0)
+    }
+
+    /// The word, without the status that a peer gave.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::NoAlternateInSa => "no-alternate-in-sa",
+            Self::SinglePortHca => "single-port-hca",
+            Self::AlternateNotDisjoint => "alternate-not-disjoint",
+            Self::MtuMismatch => "mtu-mismatch",
+            Self::PkeyMissing => "pkey-missing",
+            Self::HcaNoApm => "hca-no-apm",
+            Self::DriverNotAllowed => "driver-not-allowed",
+            Self::Roce => "roce",
+            Self::UlpExcluded => "ulp-excluded",
+            Self::PeerRejected(_) => "peer-rejected",
+            Self::NotOffered => "not-offered",
+            Self::PortDown => "port-down",
+            Self::WaitingForTraffic => "waiting-for-traffic",
+            Self::NotRearmed => "not-rearmed",
+            Self::PolicyOff => "policy-off",
+            Self::CmState => "cm-state",
+            Self::SaTimeout => "sa-timeout",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())?;
+        match self {
+            Self::PeerRejected(status) => write!(f, "({status})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_place_and_its_word() {
+        for (n, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), n);
+            assert!(reason
+                .word()
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b == b'-'));
+        }
+        assert_eq!(
+            Reason::PeerRejected(18).index(),
+            Reason::PeerRejected(0).index()
+        );
+        assert_eq!(Reason::PeerRejected(18).to_string(), "peer-rejected(18)");
+        assert_eq!(Reason::SaTimeout.to_string(), "sa-timeout");
+    }
+}

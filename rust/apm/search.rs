@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The search for an alternate path, as a conversation with subnet administration.
+//!
+//! To find an alternate, do the following:
+//!
+//! * make a [`Search`] from the path in use and the ports of this same HCA;
+//! * as long as [`Search::next`] says [`Next::Ask`], put the question to subnet administration by the
+//!   port it names, and hand the answer to [`Search::nodes`], [`Search::paths`] or [`Search::failed`];
+//! * [`Next::Done`] has the path, or the reason why there is none.
+//!
+//! Both ends keep their HCA: candidates are the ports of this HCA and those of the peer's node (by
+//! NodeGUID). Tried in this order: other port at both ends, other port here, other port there. A path
+//! identical to the one in use is never taken.
+
+use super::reason::Reason;
+use crate::wire::records::{NodeRecord, PathRecord};
+use crate::wire::sa::{Failure, Query};
+use crate::wire::Gid;
+
+/// Ports of the local HCA that are considered.
+pub(crate) const MAX_LOCAL: usize = 4;
+/// Ports of the peer's node that are considered.
+pub(crate) const MAX_REMOTE: usize = 8;
+
+/// First LID that is no unicast LID.
+const FIRST_MULTICAST_LID: u16 = 0xc000;
+/// The bit of a P_Key that says full membership.
+const MEMBERSHIP: u16 = 0x8000;
+
+/// The path in use, and what an alternate must have in common with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Primary {
+    /// Local port, from 1.
+    pub(crate) port: u32,
+    /// GID of the local port.
+    pub(crate) sgid: Gid,
+    /// GID of the remote port.
+    pub(crate) dgid: Gid,
+    /// LID of the local port.
+    pub(crate) slid: u16,
+    /// LID of the remote port.
+    pub(crate) dlid: u16,
+    /// Partition key of the connection.
+    pub(crate) pkey: u16,
+    /// Service level.
+    pub(crate) sl: u8,
+    /// Path MTU (`enum ib_mtu`).
+    pub(crate) mtu: u8,
+}
+
+/// A port of the local HCA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LocalPort {
+    /// From 1.
+    pub(crate) num: u32,
+    /// Its first GID.
+    pub(crate) gid: Gid,
+    /// Base LID.
+    pub(crate) lid: u16,
+    /// It has 2^lmc LIDs.
+    pub(crate) lmc: u8,
+    /// The port is ACTIVE and its link layer is InfiniBand.
+    pub(crate) active: bool,
+    /// Its P_Key table has the connection's P_Key.
+    pub(crate) has_pkey: bool,
+}
+
+/// An alternate path and the local port it leaves by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alternate {
+    /// Local port, from 1.
+    pub(crate) port: u32,
+    /// The path; P_Key, SL and MTU are the primary's.
+    pub(crate) path: PathRecord,
+}
+
+/// What the search needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The answer to a question, asked by this local port.
+    Ask(u32, Query),
+    /// Nothing: this is the result.
+    Done(Result<Alternate, Reason>),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Remote {
+    prefix: u64,
+    guid: u64,
+    lid: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    NodeByPort,
+    NodeByLid,
+    Ports { node: u64, local: usize },
+    Paths { node: u64, pair: usize },
+    Done(Result<Alternate, Reason>),
+}
+
+/// A search in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    primary: Primary,
+    locals: [LocalPort; MAX_LOCAL],
+    local_count: usize,
+    remotes: [Remote; MAX_REMOTE],
+    remote_count: usize,
+    phase: Phase,
+    /// The most telling reason why a candidate fell out.
+    worst: Reason,
+}
+
+/// How much a reason tells when several candidates fell out for different ones.
+fn weight(reason: Reason) -> u8 {
+    match reason {
+        Reason::NoAlternateInSa => 1,
+        Reason::SinglePortHca => 2,
+        Reason::AlternateNotDisjoint => 3,
+        Reason::PortDown => 4,
+        Reason::PkeyMissing => 5,
+        Reason::MtuMismatch => 6,
+        _ => 0,
+    }
+}
+
+impl Search {
+    /// Begins a search. `locals` are all ports of the HCA, the one in use included; of more than
+    /// [`MAX_LOCAL`] the first count.
+    pub(crate) fn new(primary: Primary, locals: &[LocalPort]) -> Self {
+        let mut search = Self {
+            primary,
+            locals: [LocalPort::default(); MAX_LOCAL],
+            local_count: 0,
+            remotes: [Remote::default(); MAX_REMOTE],
+            remote_count: 0,
+            phase: Phase::NodeByPort,
+            worst: Reason::NoAlternateInSa,
+        };
+        if locals.len() < 2 {
+            search.fell_out(Reason::SinglePortHca);
+        }
+        for local in locals {
+            if !local.active {
+                search.fell_out(Reason::PortDown);
+            } else if !local.has_pkey {
+                search.fell_out(Reason::PkeyMissing);
+            } else if let Some(slot) = search.locals.get_mut(search.local_count) {
+                *slot = *local;
+                search.local_count = search.local_count.saturating_add(1);
+            }
+        }
+        search
+    }
+
+    /// What comes next.
+    pub(crate) fn next(&mut self) -> Next {
+        loop {
+            match self.phase {
+                Phase::NodeByPort => {
+                    return Next::Ask(
+                        self.primary.port,
+                        Query::NodeOfPort(self.primary.dgid.guid()),
+                    )
+                }
+                Phase::NodeByLid => {
+                    return Next::Ask(self.primary.port, Query::NodeOfLid(self.primary.dlid))
+                }
+                Phase::Ports { node, local } => {
+                    let Some(port) = self.local(local) else {
+                        self.phase = Phase::Paths { node, pair: 0 };
+                        continue;
+                    };
+                    if self.subnet_known(local) {
+                        self.phase = Phase::Ports {
+                            node,
+                            local: local.saturating_add(1),
+                        };
+                        continue;
+                    }
+                    return Next::Ask(port.num, Query::PortsOfNode(node));
+                }
+                Phase::Paths { node, pair } => match self.pair(pair) {
+                    None => self.phase = Phase::Done(Err(self.worst)),
+                    Some(None) => {
+                        self.phase = Phase::Paths {
+                            node,
+                            pair: pair.saturating_add(1),
+                        }
+                    }
+                    Some(Some((local, remote))) => {
+                        return Next::Ask(
+                            local.num,
+                            Query::Paths {
+                                sgid: self.source(&local),
+                                dgid: Gid::new(remote.prefix, remote.guid),
+                                pkey: self.primary.pkey,
+                                sl: self.primary.sl,
+                            },
+                        )
+                    }
+                },
+                Phase::Done(result) => return Next::Done(result),
+            }
+        }
+    }
+
+    /// Takes the NodeRecords that answer the question last asked.
+    pub(crate) fn nodes(&mut self, records: impl Iterator<Item = NodeRecord>) {
+        let mut records = records.filter(|r| r.node_type == NodeRecord::CHANNEL_ADAPTER);
+        match self.phase {
+            Phase::NodeByPort => {
+                let guid = self.primary.dgid.guid();
+                self.phase = match records.find(|r| r.port_guid == guid) {
+                    Some(rec) => Phase::Ports {
+                        node: rec.node_guid,
+                        local: 0,
+                    },
+                    None => Phase::NodeByLid,
+                };
+            }
+            Phase::NodeByLid => {
+                // LMC: the base LID of the port may be lower than the one asked for.
+                self.phase = match records.next() {
+                    Some(rec) => Phase::Ports {
+                        node: rec.node_guid,
+                        local: 0,
+                    },
+                    None => Phase::Done(Err(self.worst)),
+                };
+            }
+            Phase::Ports { node, local } => {
+                let prefix = self.local(local).map_or(0, |l| l.gid.prefix());
+                for rec in records.filter(|r| r.node_guid == node) {
+                    if rec.lid == 0 || rec.lid >= FIRST_MULTICAST_LID {
+                        continue;
+                    }
+                    if let Some(slot) = self.remotes.get_mut(self.remote_count) {
+                        *slot = Remote {
+                            prefix,
+                            guid: rec.port_guid,
+                            lid: rec.lid,
+                        };
+                        self.remote_count = self.remote_count.saturating_add(1);
+                    }
+                }
+                self.phase = Phase::Ports {
+                    node,
+                    local: local.saturating_add(1),
+                };
+            }
+            Phase::Paths { .. } | Phase::Done(_) => {}
+        }
+    }
+
+    /// Takes the PathRecords that answer the question last asked.
+    pub(crate) fn paths(&mut self, mut records: impl Iterator<Item = PathRecord>) {
+        let Phase::Paths { node, pair } = self.phase else {
+            return;
+        };
+        let mut found = None;
+        if let Some(Some((local, remote))) = self.pair(pair) {
+            found = records.find_map(|rec| match self.accept(&local, &remote, &rec) {
+                Ok(alternate) => Some(alternate),
+                Err(reason) => {
+                    self.fell_out(reason);
+                    None
+                }
+            });
+        }
+        self.phase = match found {
+            Some(alternate) => Phase::Done(Ok(alternate)),
+            None => Phase::Paths {
+                node,
+                pair: pair.saturating_add(1),
+            },
+        };
+    }
+
+    /// Takes the failure of the question last asked.
+    pub(crate) fn failed(&mut self, failure: Failure) {
+        self.phase = match (failure, self.phase) {
+            (Failure::Timeout | Failure::Cancelled, _) => Phase::Done(Err(Reason::SaTimeout)),
+            (_, Phase::NodeByPort) => Phase::NodeByLid,
+            (_, Phase::NodeByLid) => Phase::Done(Err(self.worst)),
+            (_, Phase::Ports { node, local }) => Phase::Ports {
+                node,
+                local: local.saturating_add(1),
+            },
+            (_, Phase::Paths { node, pair }) => Phase::Paths {
+                node,
+                pair: pair.saturating_add(1),
+            },
+            (_, done @ Phase::Done(_)) => done,
+        };
+    }
+
+    fn fell_out(&mut self, reason: Reason) {
+        if weight(reason) > weight(self.worst) {
+            self.worst = reason;
+        }
+    }
+
+    fn local(&self, n: usize) -> Option<LocalPort> {
+        self.locals.get(..self.local_count)?.get(n).copied()
+    }
+
+    /// Whether an earlier port in the same subnet has already asked for the peer's ports.
+    fn subnet_known(&self, n: usize) -> bool {
+        let prefix = self.local(n).map(|l| l.gid.prefix());
+        (0..n).any(|earlier| self.local(earlier).map(|l| l.gid.prefix()) == prefix)
+    }
+
+    /// The GID to leave by: a connection keeps the one it has on the port in use.
+    fn source(&self, local: &LocalPort) -> Gid {
+        if local.num == self.primary.port {
+            self.primary.sgid
+        } else {
+            local.gid
+        }
+    }
+
+    fn is_current(&self, remote: &Remote) -> bool {
+        remote.guid == self.primary.dgid.guid() || remote.lid == self.primary.dlid
+    }
+
+    /// The `n`-th candidate in order of rank: `None` after the last, `Some(None)` where place `n` of
+    /// the order is no candidate.
+    #[allow(clippy::type_complexity)]
+    fn pair(&self, n: usize) -> Option<Option<(LocalPort, Remote)>> {
+        let per_rank = self.local_count.checked_mul(self.remote_count)?;
+        let rank = n.checked_div(per_rank)?;
+        let within = n.checked_rem(per_rank)?;
+        let local = self.local(within.checked_div(self.remote_count)?)?;
+        let remote = *self.remotes.get(within.checked_rem(self.remote_count)?)?;
+        let other_here = local.num != self.primary.port;
+        let other_there = !self.is_current(&remote);
+        let fits = match rank {
+            0 => other_here && other_there,
+            1 => other_here && !other_there,
+            2 => !other_here && other_there,
+            _ => return None,
+        };
+        if fits && local.gid.prefix() == remote.prefix {
+            Some(Some((local, remote)))
+        } else {
+            Some(None)
+        }
+    }
+
+    /// Checks a PathRecord against what was asked and against the path in use.
+    fn accept(
+        &self,
+        local: &LocalPort,
+        remote: &Remote,
+        rec: &PathRecord,
+    ) -> Result<Alternate, Reason> {
+        let lid_mask = u16::MAX.checked_shl(u32::from(local.lmc & 7)).unwrap_or(0);
+        if rec.sgid != self.source(local)
+            || rec.dgid != Gid::new(remote.prefix, remote.guid)
+            || rec.slid & lid_mask != local.lid
+            || rec.dlid < remote.lid
+            || rec.dlid >= FIRST_MULTICAST_LID
+            || !rec.reversible
+            || rec.sl != self.primary.sl
+        {
+            return Err(Reason::NoAlternateInSa);
+        }
+        if rec.pkey & !MEMBERSHIP != self.primary.pkey & !MEMBERSHIP {
+            return Err(Reason::PkeyMissing);
+        }
+        if rec.mtu < self.primary.mtu {
+            return Err(Reason::MtuMismatch);
+        }
+        if (rec.slid, rec.dlid) == (self.primary.slid, self.primary.dlid) {
+            return Err(Reason::AlternateNotDisjoint);
+        }
+        Ok(Alternate {
+            port: local.num,
+            path: PathRecord {
+                pkey: self.primary.pkey,
+                sl: self.primary.sl,
+                mtu: self.primary.mtu,
+                ..*rec
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#[path = "search_tests.rs"]
+mod tests;
