@@ -192,3 +192,14 @@ pub struct Counters {
     /// Requests received again.
     pub duplicates: u32,
 }
+
+impl Counters {
+    /// Nothing yet.
+    pub const ZERO: Counters = Counters {
+        retries: 0,
+        rnr_naks: 0,
+        migrations: 0,
+        refused: 0,
+        duplicates: 0,
+    };
+}
