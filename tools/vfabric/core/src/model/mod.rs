@@ -5,6 +5,8 @@
 //!
 //! No `unsafe`, no bindings, no clock: memory, time and completions belong to whoever hosts this.
 
+pub mod fabric;
 pub mod host;
 pub mod packet;
 pub mod rc;
+pub mod topology;

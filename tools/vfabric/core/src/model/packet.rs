@@ -6,7 +6,7 @@
 //! payload of at most an MTU; nothing ever serialises it, since both ends of every link live here.
 //! What one HCA knows of another is what it finds in here and nothing else.
 
-use super::super::mem::KVec;
+use super::super::mem::{AllocError, KVec, GFP_ATOMIC};
 
 /// Local route header (IBA 7.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,4 +172,29 @@ pub struct Packet {
     pub invalidate: Option<u32>,
     /// Data, at most an MTU.
     pub payload: KVec<u8>,
+}
+
+impl Packet {
+    /// A copy, payload included.
+    pub fn duplicate(&self) -> Result<Packet, AllocError> {
+        let mut payload = KVec::with_capacity(self.payload.len(), GFP_ATOMIC)?;
+        payload.extend_from_slice(&self.payload, GFP_ATOMIC)?;
+        Ok(Packet { payload, ..*self })
+    }
+
+    /// Length on the wire from the LRH to the ICRC in 32-bit words, as port counters count data.
+    pub fn wire_words(&self) -> u64 {
+        let optional = |present: bool, words: u64| if present { words } else { 0 };
+        let payload = (self.payload.len() as u64).div_ceil(4);
+        // LRH 2, GRH 10, BTH 3, DETH 2, RETH 4, AETH 1, immediate 1, IETH 1, ICRC 1
+        2 + optional(self.grh.is_some(), 10)
+            + 3
+            + optional(self.deth.is_some(), 2)
+            + optional(self.reth.is_some(), 4)
+            + optional(self.aeth.is_some(), 1)
+            + optional(self.imm.is_some(), 1)
+            + optional(self.invalidate.is_some(), 1)
+            + payload
+            + 1
+    }
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state of the ports as text, for debugfs.
+
+use super::port::Port;
+use super::Fabric;
+use core::fmt;
+
+impl Fabric {
+    /// Writes one line of `key=value` pairs for each port.
+    pub fn write_ports(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        for port in self.nodes.iter().flat_map(|n| n.ports()) {
+            self.write_port(out, port)?;
+        }
+        Ok(())
+    }
+
+    fn write_port(&self, out: &mut impl fmt::Write, port: &Port) -> fmt::Result {
+        let name = |id| self.node(id).map_or("?", |n| n.name.as_str());
+        write!(
+            out,
+            "{}/{} state={} phys={} lid={} peer=",
+            name(port.node),
+            port.number,
+            port.state.as_str(),
+            port.phys.as_str(),
+            port.lid
+        )?;
+        match port.peer {
+            Some(peer) => write!(out, "{}/{}", name(peer.node), peer.port)?,
+            None => out.write_str("-")?,
+        }
+        let blackhole = match (port.blackhole_in, port.blackhole_out) {
+            (false, false) => "none",
+            (true, false) => "in",
+            (false, true) => "out",
+            (true, true) => "both",
+        };
+        writeln!(
+            out,
+            " cut={} blackhole={} tx_pkts={} rx_pkts={} dropped={}",
+            u8::from(port.cut),
+            blackhole,
+            port.counters.total.xmit_packets,
+            port.counters.total.rcv_packets,
+            port.counters.dropped
+        )
+    }
+}
