@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""pytest side of the harness: a fresh guest per scenario, its logs kept, and the dmesg gate after each."""
+
+import re
+from pathlib import Path
+
+import pytest
+from harness.vm import TOP, Vm
+
+RESULTS = TOP / "build" / "tests"
+
+
+class GateFailure(AssertionError):
+    """The guest's kernel complained during a scenario that itself went through."""
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "vm(modules=..., args=..., memory_mb=..., cpus=...): how the guest is booted")
+    config.addinivalue_line("markers", "gate_must_find(kind): passes only if the dmesg gate fails it with this kind")
+
+
+def workdir(item):
+    """Folder of a scenario's logs: build/tests/<file>.<test>."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{Path(item.fspath).stem}.{item.name}".removeprefix("test_"))
+    return RESULTS / name.strip("-")
+
+
+@pytest.fixture
+def vm(request):
+    """A fresh guest. The mark `vm` sets how it is booted; see harness.vm.Vm."""
+    options = {}
+    for mark in reversed(list(request.node.iter_markers("vm"))):
+        options |= mark.kwargs
+    guest = Vm(workdir(request.node), **options)
+    request.node.guests = [guest]
+    yield guest
+    guest.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """The scenario, and then the gate: also when the scenario failed, for the kernel's complaint is often the cause."""
+    wanted = item.get_closest_marker("gate_must_find")
+    try:
+        result = yield
+    except BaseException:
+        report_findings(item)
+        raise
+    findings = report_findings(item)
+    if wanted:
+        if not any(finding.kind == wanted.args[0] for finding in findings):
+            raise GateFailure(f"the dmesg gate overlooked a planted {wanted.args[0]}, it found: {findings}")
+    elif findings:
+        raise GateFailure("\n".join(map(str, findings)))
+    return result
+
+
+def report_findings(item):
+    findings = []
+    for guest in getattr(item, "guests", []):
+        findings += guest.findings()
+        log = guest.dmesg()
+        (guest.workdir / "dmesg.log").write_text("\n".join(log) + "\n")
+    if findings:
+        item.add_report_section("call", "dmesg gate", "\n".join(map(str, findings)))
+    return findings
+
+

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Verified I/O in the guest, by fio."""
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run of fio came to.
+
+    `errors` counts failed I/Os and verification errors, `max_pause_s` is the longest time between two completions (the
+    start and the end of the run count as completions), `completions` are the times of them in seconds since the start.
+    """
+
+    rc: int
+    errors: int
+    ios: int
+    bytes_written: int
+    bytes_verified: int
+    max_pause_s: float
+    completions: tuple
+    started: float
+    stderr: str
+
+    def check(self):
+        assert self.rc == 0 and self.errors == 0, f"fio: rc {self.rc}, {self.errors} errors\n{self.stderr[-2000:]}"
+        assert self.bytes_verified > 0, "fio verified nothing"
+        return self
+
+
+class Fio:
+    """Writes blocks with a crc32c, reads them back and compares, over and over until `seconds` are over.
+
+    Offsets are `size` at the start of `device`. `rate` limits it (fio's notation, "4m"), so that logs stay small.
+    """
+
+    number = 0
+
+    def __init__(self, vm, device, seconds=20, size="16m", bs="4k", depth=8, rate=None, options=""):
+        Fio.number += 1
+        self.vm = vm
+        self.base = f"/run/fio{Fio.number}"
+        self.seconds = seconds
+        self.cmd = (
+            f"fio --name=io --filename={device} --direct=1 --ioengine=libaio --iodepth={depth} --bs={bs} --size={size}"
+            f" --rw=randwrite --verify=crc32c --verify_backlog=64 --verify_fatal=0 --serialize_overlap=1"
+            f" --verify_state_save=0 --continue_on_error=all --time_based --runtime={seconds}"
+            f" --random_generator=tausworthe64"
+            f" --output-format=json --output={self.base}.json --write_lat_log={self.base} --log_avg_msec=0"
+        )
+        if rate:
+            self.cmd += f" --rate={rate},{rate}"
+        self.cmd += f" {options}"
+        self.job = None
+        self.started = None
+
+    def start(self):
+        """Start in the background; returns itself once the first I/O has completed."""
+        self.started = self.vm.clock()[0]
+        self.job = self.vm.spawn(self.cmd)
+        return self
+
+    def running(self):
+        return self.job.running()
+
+    def finish(self, timeout=None):
+        """Await the end, and read what it came to."""
+        done = self.job.wait(timeout or self.seconds + 120)
+        return self.report(done)
+
+    def run(self, timeout=None):
+        return self.start().finish(timeout)
+
+    def report(self, done):
+        text = self.vm.read(f"{self.base}.json")
+        job = json.loads(text[text.index("{") :])["jobs"][0]
+        ends = []
+        for line in self.vm.read(f"{self.base}_clat.1.log").splitlines():
+            ends.append(int(line.split(",")[0]) / 1000)
+        ends.sort()
+        marks = [0.0, *ends, max(job["job_runtime"] / 1000, ends[-1] if ends else 0.0)]
+        return Report(
+            rc=done.rc,
+            errors=job["total_err"] + (1 if job["error"] and not job["total_err"] else 0),
+            ios=job["read"]["total_ios"] + job["write"]["total_ios"],
+            bytes_written=job["write"]["io_bytes"],
+            bytes_verified=job["read"]["io_bytes"],
+            max_pause_s=max(b - a for a, b in zip(marks, marks[1:], strict=False)),
+            completions=tuple(ends),
+            started=self.started,
+            stderr=done.err + done.out,
+        )
