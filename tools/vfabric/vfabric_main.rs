@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A software InfiniBand fabric.
+//! A software InfiniBand fabric: HCAs that the kernel's RDMA users run on, switches and links
+//! between them, subnet management agents for OpenSM to find.
+//!
+//! `model` (in `core/`) is what the fabric does, without a kernel; `shell` is the kernel's side.
 
 use kernel::prelude::*;
 
@@ -9,6 +12,7 @@ mod shell;
 /// The allocation layer that `model` is written against (see `core/src/mem.rs`).
 mod mem {
     pub(crate) use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
+    #[allow(unused_imports)]
     pub(crate) use kernel::alloc::{AllocError, Flags, KBox, KVVec, KVec};
 }
 
@@ -24,14 +28,14 @@ module! {
     license: "GPL",
 }
 
-struct Vfabric;
+struct Vfabric {
+    _shell: shell::Shell,
+}
 
 impl kernel::Module for Vfabric {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        let mut l = shell::bindings::vf_layout::default();
-        // SAFETY: `l` is valid for writing.
-        unsafe { shell::bindings::vf_layout(&mut l) };
-        pr_info!("loaded {}\n", l.ib_device);
-        Ok(Vfabric)
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        Ok(Self {
+            _shell: shell::Shell::new(module)?,
+        })
     }
 }
