@@ -5,6 +5,7 @@
 //! Names and signatures are those of `kernel::alloc`, so that `model/` does not know which of the
 //! two it runs on.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 /// Allocation flags; they mean nothing on the host.
@@ -19,6 +20,22 @@ pub const GFP_ATOMIC: Flags = Flags;
 /// Memory has run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError;
+
+thread_local! {
+    static FAILS_IN: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Makes one [`KVec::from_elem`] of this thread fail, after `n` that succeed.
+pub fn fail_once_after(n: usize) {
+    FAILS_IN.set(Some(n));
+}
+
+/// Whether this is the allocation that has to fail.
+fn fails() -> bool {
+    let left = FAILS_IN.get();
+    FAILS_IN.set(left.and_then(|n| n.checked_sub(1)));
+    left == Some(0)
+}
 
 /// `kernel::alloc::KVec`.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +60,9 @@ impl<T> KVec<T> {
     where
         T: Clone,
     {
+        if fails() {
+            return Err(AllocError);
+        }
         Ok(KVec(vec![v; n]))
     }
 
