@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Automatic Path Migration for the connections of in-kernel RDMA users.
+//!
+//! * `rust/apm` decides, `rust/wire` knows the layouts of management datagrams: `core` only, tested on
+//!   the host;
+//! * `rust/rdma` touches the kernel.
 
 use kernel::prelude::*;
 
+#[path = "rust/apm/mod.rs"]
+mod apm;
 #[path = "rust/rdma/mod.rs"]
 mod rdma;
+#[path = "rust/wire/mod.rs"]
+mod wire;
 
 module! {
     type: Apm,
@@ -15,19 +23,23 @@ module! {
     license: "GPL",
 }
 
-struct Apm;
+struct Apm {
+    running: Option<rdma::Running>,
+}
 
 impl kernel::Module for Apm {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        let running = rdma::Running::new()?;
         pr_info!("loaded\n");
-        Ok(Apm)
+        Ok(Apm {
+            running: Some(running),
+        })
     }
 }
 
 impl Drop for Apm {
     fn drop(&mut self) {
-        // SAFETY: Process context, may sleep.
-        unsafe { rdma::bindings::apm_synchronize_rcu_tasks() };
+        drop(self.running.take());
         pr_info!("unloaded\n");
     }
 }

@@ -1,5 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/ftrace.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/mutex.h>
+#include <linux/objtool.h>
+#include <linux/ratelimit.h>
 #include <linux/rcupdate.h>
+#include <linux/workqueue.h>
+#include <asm/linkage.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/ib_cm.h>
 #include "helpers.h"
@@ -13,9 +24,171 @@ void rust_helper_apm_layout(struct apm_layout *l)
 {
 	l->ib_cm_id = sizeof(struct ib_cm_id);
 	l->ib_qp = sizeof(struct ib_qp);
+	l->ib_qp_attr = sizeof(struct ib_qp_attr);
+	l->ib_cm_event = sizeof(struct ib_cm_event);
+	l->ib_cm_req_param = sizeof(struct ib_cm_req_param);
+	l->ftrace_ops = sizeof(struct ftrace_ops);
 }
 
 void rust_helper_apm_synchronize_rcu_tasks(void)
 {
 	synchronize_rcu_tasks();
+}
+
+bool rust_helper_apm_in_module(unsigned long addr)
+{
+	return within_module(addr, THIS_MODULE);
+}
+
+bool rust_helper_apm_within(unsigned long addr, const struct module *mod)
+{
+	return within_module(addr, mod);
+}
+
+void rust_helper_apm_set_ip(struct ftrace_regs *regs, unsigned long ip)
+{
+	ftrace_regs_set_instruction_pointer(regs, ip);
+}
+
+unsigned long rust_helper_apm_arg(struct ftrace_regs *regs, unsigned int n)
+{
+	return ftrace_regs_get_argument(regs, n);
+}
+
+/*
+ * The address of a function that is not exported, 0 where there is none or more
+ * than one of that name. A kprobe is the one way that is open to a module.
+ */
+unsigned long rust_helper_apm_symbol(const char *name)
+{
+	struct kprobe kp = { .symbol_name = name };
+	unsigned long addr;
+
+	if (register_kprobe(&kp))
+		return 0;
+	addr = (unsigned long)kp.addr;
+	unregister_kprobe(&kp);
+	return addr;
+}
+
+/*
+ * Calls cm_destroy_id(id, err) at @fn. That function is static and only ever
+ * called directly, so it has no ENDBR: an indirect call to it is a fault on a
+ * machine with indirect branch tracking. A return is not tracked.
+ */
+asm(".pushsection .text, \"ax\"\n"
+    ".globl rust_helper_apm_call_destroy\n"
+    ".type rust_helper_apm_call_destroy, @function\n"
+    "rust_helper_apm_call_destroy:\n"
+    "	push %rdx\n"
+    ASM_RET
+    ".size rust_helper_apm_call_destroy, . - rust_helper_apm_call_destroy\n"
+    ".popsection\n");
+STACK_FRAME_NON_STANDARD(rust_helper_apm_call_destroy);
+
+const char *rust_helper_apm_driver(const struct ib_device *dev)
+{
+	return dev->ops.owner ? dev->ops.owner->name : "";
+}
+
+struct workqueue_struct *rust_helper_apm_alloc_workqueue(void)
+{
+	return alloc_workqueue("ib_cm_apm", WQ_UNBOUND | WQ_MEM_RECLAIM, 64);
+}
+
+/* For what a peer can cause: ten lines in five seconds. */
+bool rust_helper_apm_log_allowed(void)
+{
+	static DEFINE_RATELIMIT_STATE(state, 5 * HZ, 10);
+
+	return __ratelimit(&state);
+}
+
+/*
+ * Parameters. They are here because the module macro of the kernel crate has
+ * neither strings nor files in sysfs.
+ */
+
+static bool enable = true;
+module_param(enable, bool, 0644);
+MODULE_PARM_DESC(enable, "give new connections an alternate path (default 1)");
+
+bool rust_helper_apm_enable(void)
+{
+	return READ_ONCE(enable);
+}
+
+#define APM_REQ_HOLD_MAX 10000
+
+static unsigned int req_hold_ms = 100;
+
+static int apm_req_hold_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 0, APM_REQ_HOLD_MAX);
+}
+
+static const struct kernel_param_ops apm_req_hold_ops = {
+	.set = apm_req_hold_set,
+	.get = param_get_uint,
+};
+module_param_cb(req_hold_ms, &apm_req_hold_ops, &req_hold_ms, 0644);
+MODULE_PARM_DESC(req_hold_ms, "longest wait for subnet administration before a REQ is sent without an alternate, in ms, 0 to 10000 (default 100)");
+
+unsigned int rust_helper_apm_req_hold_ms(void)
+{
+	return READ_ONCE(req_hold_ms);
+}
+
+static DEFINE_MUTEX(apm_list_lock); /* protects apm_lists */
+static char apm_lists[2][APM_LIST_MAX];
+
+static int apm_list_set(const char *val, const struct kernel_param *kp)
+{
+	size_t len = strlen(val);
+	char *list = kp->arg;
+
+	if (len >= APM_LIST_MAX) {
+		pr_err("%s: longer than %d characters\n", kp->name, APM_LIST_MAX - 1);
+		return -EINVAL;
+	}
+	if (!ib_cm_apm_list_valid(val, len)) {
+		pr_err("%s: not a list of names separated by commas\n", kp->name);
+		return -EINVAL;
+	}
+	mutex_lock(&apm_list_lock);
+	memcpy(list, val, len + 1);
+	if (len && list[len - 1] == '\n')
+		list[len - 1] = '\0';
+	mutex_unlock(&apm_list_lock);
+	return 0;
+}
+
+static int apm_list_get(char *buf, const struct kernel_param *kp)
+{
+	int len;
+
+	mutex_lock(&apm_list_lock);
+	len = sysfs_emit(buf, "%s\n", (char *)kp->arg);
+	mutex_unlock(&apm_list_lock);
+	return len;
+}
+
+static const struct kernel_param_ops apm_list_ops = {
+	.set = apm_list_set,
+	.get = apm_list_get,
+};
+module_param_cb(devices, &apm_list_ops, apm_lists[APM_LIST_DEVICES], 0644);
+MODULE_PARM_DESC(devices, "names of the HCAs to serve, separated by commas (default: all)");
+module_param_cb(drivers, &apm_list_ops, apm_lists[APM_LIST_DRIVERS], 0644);
+MODULE_PARM_DESC(drivers, "driver modules to serve beside mlx5_ib, mlx4_ib and ib_mthca, separated by commas");
+
+/* Copies a list parameter with its NUL; its length, 0 where @len is too short. */
+size_t rust_helper_apm_list(enum apm_list which, char *buf, size_t len)
+{
+	ssize_t n;
+
+	mutex_lock(&apm_list_lock);
+	n = strscpy(buf, apm_lists[which], len);
+	mutex_unlock(&apm_list_lock);
+	return n < 0 ? 0 : n;
 }

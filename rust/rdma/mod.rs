@@ -1,5 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What touches the kernel.
+//! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
+//!
+//! From the bottom: `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `qp`, `path`, `cm`, `sa`;
+//! `device`, `conn`; `resolve`, `events`, `handlers`; `connect`, `entry`; `service`, which starts and
+//! stops it all, and `show`.
 
 pub(crate) mod bindings;
+mod cm;
+mod conn;
+mod connect;
+mod device;
+mod entry;
+mod events;
+mod gid;
+mod handlers;
+mod hook;
+mod name;
+mod params;
+mod path;
+mod qp;
+mod resolve;
+mod sa;
+mod service;
+mod show;
+mod stats;
+mod sync;
+mod work;
+
+pub(crate) use service::Running;

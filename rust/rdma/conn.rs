@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections that were set up since the module was loaded.
+//!
+//! Locks, in this order:
+//!
+//! 1. [`Connection::inner`], one per connection. Held while the CM or the HCA is asked or told
+//!    something about this connection, never while a ULP is called.
+//! 2. `Table::inner`, a leaf.
+
+use super::bindings as rdma;
+use super::cm::SavedReq;
+use super::name::Name;
+use super::path::Path;
+use super::stats;
+use crate::apm::state::{step, Action, Event, State};
+use crate::apm::stats::Stat;
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+/// Which end of a connection this host is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It sent the REQ.
+    Active,
+    /// It got the REQ.
+    Passive,
+}
+
+impl Side {
+    /// The word shown for it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Passive => "passive",
+        }
+    }
+}
+
+/// A connection, by its cm_id.
+#[pin_data]
+pub(crate) struct Connection {
+    /// Address of the cm_id; to be used only as [`Inner::dead`] says.
+    id: usize,
+    device: usize,
+    /// Which end this is.
+    pub(crate) side: Side,
+    #[pin]
+    inner: Mutex<Inner>,
+}
+
+/// What changes about a connection.
+pub(crate) struct Inner {
+    /// The cm_id, the device or this module is going: neither cm_id nor device may be used any more.
+    pub(crate) dead: bool,
+    state: State,
+    /// Local QP number; 0 on the passive side until the REP.
+    pub(crate) qpn: u32,
+    /// The peer's QP number; 0 until known.
+    pub(crate) peer_qpn: u32,
+    /// The ULP.
+    pub(crate) ulp: Name,
+    /// The path in use.
+    pub(crate) path: Path,
+    /// The alternate that was offered or loaded.
+    pub(crate) alternate: Option<Path>,
+    /// The peer's REQ named an alternate (passive side).
+    pub(crate) was_offered: bool,
+    /// Left as it would be without the module: attributes are not touched.
+    pub(crate) hands_off: bool,
+    /// The REQ with the alternate, until it was answered.
+    pub(crate) saved: Option<KBox<SavedReq>>,
+    /// Migrations of the QP seen.
+    pub(crate) migrations: u32,
+    /// The CM has yet to be told of a migration: it was not ESTABLISHED.
+    pub(crate) follow_pending: bool,
+}
+
+impl Inner {
+    /// Where the connection stands.
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Lets something happen to the connection; what is to be done about it. The one place where a
+    /// state changes.
+    pub(crate) fn apply(&mut self, event: Event) -> Action {
+        let (next, action) = step(self.state, event);
+        if next != self.state {
+            if let State::Unprotected(reason) = next {
+                stats::count_reason(reason);
+            }
+            if next == State::Migrated {
+                self.migrations = self.migrations.saturating_add(1);
+                stats::count(Stat::Migrations);
+                if let Some(alternate) = self.alternate.take() {
+                    self.path = alternate;
+                }
+            }
+            if matches!(next, State::Unprotected(_)) {
+                self.alternate = None;
+            }
+        }
+        self.state = next;
+        action
+    }
+}
+
+impl Connection {
+    /// A connection about which nothing is known but its cm_id.
+    ///
+    /// # Safety
+    ///
+    /// `id` is a live cm_id.
+    pub(crate) unsafe fn new(id: *mut rdma::ib_cm_id, side: Side, ulp: Name) -> Result<Arc<Self>> {
+        // SAFETY: By the function's contract.
+        let device = unsafe { (*id).device };
+        Arc::pin_init(
+            pin_init!(Self {
+                id: id as usize,
+                device: device as usize,
+                side,
+                inner <- new_mutex!(Inner {
+                    dead: false,
+                    state: State::NEW,
+                    qpn: 0,
+                    peer_qpn: 0,
+                    ulp,
+                    path: Path::default(),
+                    alternate: None,
+                    was_offered: false,
+                    hands_off: false,
+                    saved: None,
+                    migrations: 0,
+                    follow_pending: false,
+                }),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The cm_id: live while the mutex is held and `dead` is false, and in the ULP's own calls.
+    pub(crate) fn id(&self) -> *mut rdma::ib_cm_id {
+        self.id as *mut _
+    }
+
+    /// The device: to be used inside its gate, or as the cm_id.
+    pub(crate) fn device(&self) -> *mut rdma::ib_device {
+        self.device as *mut _
+    }
+
+    /// Locks the connection.
+    pub(crate) fn lock(&self) -> kernel::sync::MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    /// Marks the connection as one whose cm_id or device is no more to be used. When this returns,
+    /// nobody uses them.
+    pub(crate) fn kill(&self) {
+        let mut inner = self.lock();
+        inner.dead = true;
+        inner.follow_pending = false;
+        let saved = inner.saved.take();
+        drop(inner);
+        // Puts a GID reference; no need for the lock.
+        drop(saved);
+    }
+}
+
+/// A QP by device and number, as events name it.
+pub(crate) fn qp_key(device: *mut rdma::ib_device, qpn: u32) -> u64 {
+    // Devices lie far apart; 32 bits above the size of one tell them from each other, and a lookup by
+    // this key is followed by one of the QP itself.
+    ((device as u64 >> 6) << 32 | u64::from(qpn & 0xff_ffff) << 8) >> 8
+}
+
+struct Maps {
+    by_id: RBTree<usize, Arc<Connection>>,
+    by_qp: RBTree<u64, Arc<Connection>>,
+    closed: bool,
+}
+
+/// All connections.
+#[pin_data]
+pub(crate) struct Table {
+    #[pin]
+    inner: Mutex<Maps>,
+}
+
+impl Table {
+    /// An empty one.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- new_mutex!(Maps {
+                by_id: RBTree::new(),
+                by_qp: RBTree::new(),
+                closed: false,
+            }),
+        })
+    }
+
+    /// The connection of a cm_id.
+    pub(crate) fn find(&self, id: *mut rdma::ib_cm_id) -> Option<Arc<Connection>> {
+        self.inner.lock().by_id.get(&(id as usize)).cloned()
+    }
+
+    /// The connection of a QP, by [`qp_key`].
+    pub(crate) fn find_qp(&self, key: u64) -> Option<Arc<Connection>> {
+        self.inner.lock().by_qp.get(&key).cloned()
+    }
+
+    /// Adds a connection, in the place of an earlier one of the same cm_id.
+    ///
+    /// ESHUTDOWN: the module is going.
+    pub(crate) fn insert(&self, conn: &Arc<Connection>) -> Result {
+        let node = kernel::rbtree::RBTreeNode::new(conn.id, conn.clone(), GFP_KERNEL)?;
+        let mut maps = self.inner.lock();
+        if maps.closed {
+            return Err(ESHUTDOWN);
+        }
+        let old = maps.by_id.insert(node);
+        drop(maps);
+        drop(old);
+        Ok(())
+    }
+
+    /// Makes a connection known by its QP.
+    pub(crate) fn insert_qp(&self, conn: &Arc<Connection>, qpn: u32) -> Result {
+        let key = qp_key(conn.device(), qpn);
+        let node = kernel::rbtree::RBTreeNode::new(key, conn.clone(), GFP_KERNEL)?;
+        let old = self.inner.lock().by_qp.insert(node);
+        drop(old);
+        Ok(())
+    }
+
+    /// Takes a connection out.
+    pub(crate) fn remove(&self, id: *mut rdma::ib_cm_id) -> Option<Arc<Connection>> {
+        let conn = self.inner.lock().by_id.remove(&(id as usize))?;
+        let key = qp_key(conn.device(), conn.lock().qpn);
+        let mut maps = self.inner.lock();
+        // A later connection may have got the same QP number.
+        if maps.by_qp.get(&key).is_some_and(|c| Arc::ptr_eq(c, &conn)) {
+            let old = maps.by_qp.remove(&key);
+            drop(maps);
+            drop(old);
+        }
+        Some(conn)
+    }
+
+    /// Number of connections.
+    pub(crate) fn len(&self) -> usize {
+        self.inner.lock().by_id.values().count()
+    }
+
+    /// Calls `f` for each connection, with no lock held. A connection that comes or goes meanwhile
+    /// may or may not be among them.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Connection>)) {
+        let mut from = 0;
+        loop {
+            let next = {
+                let maps = self.inner.lock();
+                maps.by_id
+                    .cursor_lower_bound(&from)
+                    .map(|cursor| cursor.current().1.clone())
+            };
+            let Some(conn) = next else { return };
+            f(&conn);
+            let Some(after) = conn.id.checked_add(1) else {
+                return;
+            };
+            from = after;
+        }
+    }
+
+    /// Lets go of the connections of a device that is being removed.
+    pub(crate) fn forget_device(&self, device: *mut rdma::ib_device) {
+        self.for_each(|conn| {
+            if conn.device == device as usize {
+                conn.kill();
+            }
+        });
+    }
+
+    /// Takes no more connections and lets go of all.
+    pub(crate) fn close(&self) {
+        self.inner.lock().closed = true;
+        self.for_each(|conn| conn.kill());
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Module parameters, which live in `rust/helpers.c`.
+
+use super::bindings as rdma;
+use crate::apm::policy;
+use kernel::ffi::c_char;
+
+const LIST_MAX: usize = rdma::APM_LIST_MAX as usize;
+
+/// The parameters of a decision, as they are now.
+pub(crate) struct Params {
+    /// `enable`.
+    pub(crate) enable: bool,
+    devices: List,
+    drivers: List,
+}
+
+struct List {
+    bytes: [u8; LIST_MAX],
+    len: usize,
+}
+
+impl List {
+    fn read(which: rdma::apm_list) -> Self {
+        let mut bytes = [0u8; LIST_MAX];
+        // SAFETY: The buffer has `LIST_MAX` bytes.
+        let len = unsafe { rdma::apm_list(which, bytes.as_mut_ptr().cast(), LIST_MAX) };
+        Self { bytes, len }
+    }
+
+    fn as_str(&self) -> &str {
+        // Checked to be ASCII when it was set.
+        core::str::from_utf8(self.bytes.get(..self.len).unwrap_or(&[])).unwrap_or("")
+    }
+}
+
+impl Params {
+    /// Reads them.
+    pub(crate) fn read() -> Self {
+        Self {
+            // SAFETY: No preconditions.
+            enable: unsafe { rdma::apm_enable() },
+            devices: List::read(rdma::apm_list_APM_LIST_DEVICES),
+            drivers: List::read(rdma::apm_list_APM_LIST_DRIVERS),
+        }
+    }
+
+    /// `devices`.
+    pub(crate) fn devices(&self) -> &str {
+        self.devices.as_str()
+    }
+
+    /// `drivers`.
+    pub(crate) fn drivers(&self) -> &str {
+        self.drivers.as_str()
+    }
+}
+
+/// `req_hold_ms`, in milliseconds.
+pub(crate) fn req_hold_ms() -> u32 {
+    // SAFETY: No preconditions.
+    unsafe { rdma::apm_req_hold_ms() }
+}
+
+/// Asked by the C side whether a list parameter is well-formed, before the module's init runs.
+///
+/// # Safety
+///
+/// `list` points to `len` readable bytes.
+#[no_mangle]
+unsafe extern "C" fn ib_cm_apm_list_valid(list: *const c_char, len: usize) -> bool {
+    // SAFETY: By the function's contract.
+    let bytes = unsafe { core::slice::from_raw_parts(list.cast::<u8>(), len) };
+    core::str::from_utf8(bytes).is_ok_and(policy::list_valid)
+}

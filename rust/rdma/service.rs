@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module's state, and how its parts are started and stopped.
+//!
+//! Unloading, at any time and under load: new connections are let pass and all known ones let go, so
+//! that nothing of ours touches a cm_id from here on; held REQs are sent; the hooks are taken away and
+//! drained; then the device client, which ends all questions to subnet administration; then the
+//! workqueue. Only then is this state freed.
+
+use super::bindings as rdma;
+use super::conn::Table;
+use super::device::{ClientRegistration, Devices};
+use super::entry;
+use super::events::{Events, QP_EVENTS};
+use super::handlers::{Handlers, NotifierRegistration};
+use super::hook::{self, Hook, InFlight, Ops};
+use super::resolve::Cache;
+use super::show;
+use super::work::OwnedQueue;
+use core::mem::size_of;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::Arc;
+
+/// Address of the state, 0 where there is none.
+static CURRENT: Atomic<usize> = Atomic::new(0);
+
+/// The module's state.
+#[pin_data]
+pub(crate) struct Service {
+    /// HCAs with an InfiniBand port.
+    #[pin]
+    pub(crate) devices: Devices,
+    /// Connections.
+    #[pin]
+    pub(crate) table: Table,
+    /// Alternates found and being looked for.
+    #[pin]
+    pub(crate) cache: Cache,
+    /// Wrapped CM handlers.
+    #[pin]
+    pub(crate) handlers: Handlers,
+    /// Hints about QPs.
+    pub(crate) events: Arc<Events>,
+    /// Where all work is done that does not belong to a call of somebody else.
+    pub(crate) queue: OwnedQueue,
+    /// Address of `cm_destroy_id`.
+    pub(crate) destroy_id: usize,
+}
+
+impl Service {
+    /// The state, for a wrapper.
+    pub(crate) fn get(_inflight: &InFlight) -> Option<&Service> {
+        // SAFETY: The hooks are drained before the state is freed, and the borrow ends before the
+        // wrapper is left.
+        unsafe { Self::current() }
+    }
+
+    /// The state, for callbacks.
+    ///
+    /// # Safety
+    ///
+    /// The caller runs in a hook, a callback or a work whose end is waited for before the state is
+    /// freed ([`Running`]), and uses the result only there.
+    pub(crate) unsafe fn current<'a>() -> Option<&'a Service> {
+        let addr = CURRENT.load(Acquire) as *const Service;
+        // SAFETY: By the function's contract; the address was stored when the state was complete.
+        unsafe { addr.as_ref() }
+    }
+}
+
+/// Makes the state known to callbacks; dropping it takes it back.
+struct Published(#[allow(dead_code)] Arc<Service>);
+
+impl Published {
+    fn new(service: &Arc<Service>) -> Self {
+        CURRENT.store(Arc::as_ptr(service) as usize, Release);
+        Self(service.clone())
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        CURRENT.store(0, Release);
+    }
+}
+
+/// The hooks; dropping them makes sure that nobody is inside a wrapper any more.
+struct Hooks {
+    service: Arc<Service>,
+    list: KVec<Hook>,
+}
+
+impl Hooks {
+    fn add(&mut self, name: &str, ops: &'static Ops, addr: usize) -> Result {
+        let hook = Hook::register(ops, addr).inspect_err(|e| {
+            pr_err!("cannot hook {name}: {e:?}\n");
+        })?;
+        Ok(self.list.push(hook, GFP_KERNEL)?)
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.service.table.close();
+        self.service.cache.stop();
+        self.list.clear();
+        self.service.handlers.close();
+        hook::drain();
+    }
+}
+
+/// Runs what is queued to its end when dropped.
+struct Drained(Arc<Service>);
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        self.0.queue.drain();
+    }
+}
+
+/// The module at work. The fields are dropped in the order in which they stand here: see the top of
+/// this file for why.
+pub(crate) struct Running {
+    _files: show::Files,
+    _hooks: Hooks,
+    _notifier: NotifierRegistration,
+    _client: ClientRegistration,
+    _drained: Drained,
+    _published: Published,
+}
+
+fn find_symbol(name: &CStr) -> Result<usize> {
+    hook::symbol(name).ok_or_else(|| {
+        pr_err!(
+            "this kernel has no hook point {}\n",
+            name.to_str().unwrap_or("?")
+        );
+        ENOENT
+    })
+}
+
+/// Checks that the bindings were made for this kernel.
+fn check_layout() -> Result {
+    let mut c = rdma::apm_layout::default();
+    // SAFETY: Writes the structure.
+    unsafe { rdma::apm_layout(&mut c) };
+    let same = c.ib_cm_id == size_of::<rdma::ib_cm_id>()
+        && c.ib_qp == size_of::<rdma::ib_qp>()
+        && c.ib_qp_attr == size_of::<rdma::ib_qp_attr>()
+        && c.ib_cm_event == size_of::<rdma::ib_cm_event>()
+        && c.ib_cm_req_param == size_of::<rdma::ib_cm_req_param>()
+        && c.ftrace_ops == size_of::<rdma::ftrace_ops>();
+    if !same {
+        pr_err!("the Rust bindings do not fit this kernel's structures\n");
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+impl Running {
+    /// Starts. What was started before something fails is stopped again.
+    pub(crate) fn new() -> Result<Self> {
+        check_layout()?;
+        let destroy_id = find_symbol(c"cm_destroy_id")?;
+        let qp_event = find_symbol(c"__ib_qp_event_handler")?;
+        let events = Events::new()?;
+        let queue = OwnedQueue::new()?;
+        let service = Arc::pin_init(
+            pin_init!(Service {
+                devices <- Devices::new(),
+                table <- Table::new(),
+                cache <- Cache::new(),
+                handlers <- Handlers::new(),
+                events,
+                queue,
+                destroy_id,
+            }),
+            GFP_KERNEL,
+        )?;
+        let published = Published::new(&service);
+        let drained = Drained(service.clone());
+        let client = ClientRegistration::new()?;
+        let notifier = NotifierRegistration::new()?;
+        let mut hooks = Hooks {
+            service: service.clone(),
+            list: KVec::new(),
+        };
+        // The end of a cm_id first: no connection is known before it is seen.
+        hooks.add("cm_destroy_id", &entry::DESTROY, destroy_id)?;
+        hooks.add("__ib_qp_event_handler", &QP_EVENTS, qp_event)?;
+        hooks.add(
+            "ib_cm_init_qp_attr",
+            &entry::ATTR,
+            rdma::ib_cm_init_qp_attr as usize,
+        )?;
+        hooks.add("ib_send_cm_rep", &entry::REP, rdma::ib_send_cm_rep as usize)?;
+        hooks.add("ib_send_cm_req", &entry::REQ, rdma::ib_send_cm_req as usize)?;
+        let files = show::Files::new(&service)?;
+        Ok(Self {
+            _files: files,
+            _hooks: hooks,
+            _notifier: notifier,
+            _client: client,
+            _drained: drained,
+            _published: published,
+        })
+    }
+}
