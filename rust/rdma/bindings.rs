@@ -13,7 +13,14 @@
     unsafe_op_in_unsafe_fn,
     improper_ctypes,
     unreachable_pub,
-    clippy::all
+    clippy::all,
+    clippy::as_underscore,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unnecessary_safety_comment
 )]
 
 use kernel::bindings::*;
