@@ -7,7 +7,8 @@ top=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
 cache=${IB_CM_APM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ib_cm_apm}
 
 suite=${SUITE:-trixie-backports}
-# The suite that holds the compiler and everything else.
+# The suite that holds the compiler and everything else (for those who source this).
+# shellcheck disable=SC2034
 base_suite=${suite%-backports}
 
 say() {

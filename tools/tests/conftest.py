@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from harness.vm import TOP, Vm
 
 RESULTS = TOP / "build" / "tests"
@@ -64,5 +65,3 @@ def report_findings(item):
     if findings:
         item.add_report_section("call", "dmesg gate", "\n".join(map(str, findings)))
     return findings
-
-

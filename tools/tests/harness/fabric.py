@@ -82,10 +82,8 @@ class Fabric:
 
     def wait_active(self, timeout=60):
         """Wait until all ports of all HCAs are ACTIVE."""
-        self.vm.wait_run(
-            "cat /sys/class/infiniband/*/ports/*/state >/run/ports && ! grep -qv ACTIVE /run/ports && [ -s /run/ports ]",
-            timeout,
-        )
+        states = "cat /sys/class/infiniband/*/ports/*/state >/run/ports"
+        self.vm.wait_run(f"{states} && [ -s /run/ports ] && ! grep -qv ACTIVE /run/ports", timeout)
 
     def lid(self, dev, port):
         return int(self.vm.read(f"/sys/class/infiniband/{dev}/ports/{port}/lid"), 16)

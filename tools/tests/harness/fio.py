@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Verified I/O in the guest, by fio."""
 
+import itertools
 import json
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ class Fio:
             ios=job["read"]["total_ios"] + job["write"]["total_ios"],
             bytes_written=job["write"]["io_bytes"],
             bytes_verified=job["read"]["io_bytes"],
-            max_pause_s=max(b - a for a, b in zip(marks, marks[1:], strict=False)),
+            max_pause_s=max(b - a for a, b in itertools.pairwise(marks)),
             completions=tuple(ends),
             started=self.started,
             stderr=done.err + done.out,

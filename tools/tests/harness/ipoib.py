@@ -38,18 +38,21 @@ class Ipoib:
             script.append(f"ip link set {self.devices[key]} up")
         script.append("ip rule add pref 100 lookup local")
         script.append("ip rule del pref 0")
-        for table, (key, to) in enumerate(self.addresses.items(), start=1000):
+        for table, (key, to) in enumerate(self.addresses.items(), start=10):
             near = self._other_end(key)
             if near is None:
                 continue
             source, netdev = self.addresses[near], self.devices[near]
             script.append(f"ip route add {to} dev {netdev} src {source} scope link table {table}")
-            script.append(f"ip rule add pref {table - 900} iif lo to {to} lookup {table}")
+            script.append(f"ip rule add pref {table} iif lo to {to} lookup {table}")
         vm.run("set -e\n" + "\n".join(script))
         for netdev in self.devices.values():
             vm.wait_file(f"/sys/class/net/{netdev}/carrier", "1")
         for key, to in self.addresses.items():
-            if self._other_end(key):
+            near = self._other_end(key)
+            if near:
+                # Through the fabric, not past it.
+                assert f"dev {self.devices[near]} " in vm.out(f"ip route get {to}")
                 vm.wait_run(f"ping -c 1 -W 1 {to}")
         return self
 

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# For people. Kbuild reads the files called Kbuild. `make help` lists what there is.
+
+# The kernel that `make` alone builds the module for.
+KDIR ?= /lib/modules/$(shell uname -r)/build
+
+# Which kernel the environment and the guest are made for; empty: the newest of trixie-backports.
+SUITE ?=
+KVER ?=
+# Scenarios that `make test` and `make test-mutants` select, as a pytest -k expression; empty: all.
+T ?=
+export SUITE KVER T
+
+setup := scripts/setup --if-needed
+run := scripts/env-run
+ifeq ($(SUITE),)
+unexport SUITE
+endif
+
+.DEFAULT_GOAL := module
+.PHONY: module setup modules shell test test-host test-mutants demo lint doc clean distclean help
+
+module: ## Build ib-cm-apm.ko for the running kernel, or for the one in KDIR
+	@scripts/check-kdir "$(KDIR)"
+	@$(MAKE) --no-print-directory -C "$(KDIR)" M="$(CURDIR)" modules
+
+setup: ## Make the environment and the test guest (SUITE=, KVER= choose another kernel)
+	@scripts/setup
+
+modules: ## Build the module and the software fabric for the guest's kernel, in the environment
+	@$(setup)
+	@$(run) scripts/build-modules
+
+shell: ## A guest with fabric, subnet manager and module; `exit` ends it
+	@$(setup)
+	@$(run) scripts/build-modules
+	@$(run) python3 tools/tests/shell.py
+
+test: ## Lint, host tests and scenarios in guests (T=name: only the scenarios that match)
+	@$(setup)
+	@$(run) T="$(T)" scripts/run-tests
+
+test-host: ## The host tests of the pure parts
+	@$(setup)
+	@$(run) scripts/run-tests host
+
+test-mutants: ## Does each known sabotage make its scenario fail?
+	@$(setup)
+	@$(run) T="$(T)" scripts/test-mutants
+
+demo: ## An iSER disk and a cut cable, without and with the module
+	@$(setup)
+	@$(run) scripts/build-modules
+	@$(run) python3 tools/demo/demo.py
+
+lint: ## Formatters, linters, licence check
+	@$(setup)
+	@$(run) scripts/run-tests lint
+
+doc: ## Rust documentation, into build/doc
+	@$(setup)
+	@$(run) scripts/build-doc
+
+clean: ## Remove what was built here
+	@scripts/clean
+
+distclean: ## Remove that, and the environment in the cache folder
+	@scripts/clean --all
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\): ## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '%-14s %s\n' "$$name" "$$text"; done
