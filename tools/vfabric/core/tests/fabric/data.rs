@@ -101,6 +101,7 @@ fn data_waits_for_active_and_management_does_not() {
     net.control("cut sw0/3");
     net.control("join sw0/3");
     assert_eq!(net.state("sw0/3"), PortState::Init);
+    net.arrived.clear();
     let before = dropped(&net, "sw0/3");
     let packet = datagram(net.lid("vhca0/1"), net.lid("vhca1/2"), 40, 50, b"too soon");
     net.send("vhca0/1", packet);

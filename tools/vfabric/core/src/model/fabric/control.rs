@@ -9,7 +9,6 @@
 //! | `blackhole NODE/PORT [in\|out\|both]` | the port stays up and loses, unnoticed, all that arrives, leaves or both (default), subnet management included |
 //! | `clear NODE/PORT` | ends a blackhole |
 
-use super::port::PhysState;
 use super::{Fabric, PortRef};
 use core::fmt;
 
@@ -92,7 +91,7 @@ impl Fabric {
         match command {
             "cut" => {
                 self.set_cut(port, true);
-                self.link_down(port, PhysState::Polling, now_ns);
+                self.link_down(port, None, now_ns);
                 Ok(Control::Cut(port))
             }
             "join" => {

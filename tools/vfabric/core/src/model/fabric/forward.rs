@@ -4,8 +4,6 @@
 
 use super::super::packet::{Opcode, Packet};
 use super::super::topology::Kind;
-use super::directed::Smi;
-use super::mad::{self, MAD_SIZE};
 use super::node::{MFT_CAP, NO_PORT};
 use super::port::{PortState, LID_MULTICAST, LID_PERMISSIVE};
 use super::{Fabric, Flight, NodeId, Output, PortRef};
@@ -16,11 +14,14 @@ pub(super) const VL15: u8 = 15;
 const MAX_HOPS: u8 = 64;
 
 /// What becomes of a packet that has entered a node.
-enum Arrival {
+pub(super) enum Arrival {
     /// It is for this HCA port.
     Here(Packet),
     /// It crosses another link; the port and the packet.
     Onward(PortRef, Packet),
+    /// The same, sent by the switch's own port 0 or along a directed route, which has an end of its
+    /// own: links are counted anew.
+    Afresh(PortRef, Packet),
     /// Nothing is left to do for this one.
     Done,
 }
@@ -79,7 +80,7 @@ impl Fabric {
     /// `None` where nothing will happen by itself.
     pub fn next_due(&self) -> Option<u64> {
         if self.events.is_empty() && self.packets.is_empty() {
-            self.next_trap()
+            self.trap_due
         } else {
             Some(0)
         }
@@ -98,22 +99,27 @@ impl Fabric {
             return Some(Output::Deliver { node, port, packet });
         }
         loop {
-            match self.receive(to, hops, packet, now) {
+            let (out, onward) = match self.receive(to, hops, packet, now) {
                 Arrival::Done => return None,
                 Arrival::Here(packet) => {
                     let PortRef { node, port } = to;
                     return Some(Output::Deliver { node, port, packet });
                 }
                 Arrival::Onward(out, onward) => {
-                    (to, packet) = self.depart(out, onward)?;
                     hops = hops.saturating_add(1);
-                    if hops >= MAX_HOPS {
-                        self.stats.looped = self.stats.looped.wrapping_add(1);
-                        self.discard(out);
-                        return None;
-                    }
+                    (out, onward)
                 }
+                Arrival::Afresh(out, onward) => {
+                    hops = 0;
+                    (out, onward)
+                }
+            };
+            if hops >= MAX_HOPS {
+                self.stats.looped = self.stats.looped.wrapping_add(1);
+                self.discard(out);
+                return None;
             }
+            (to, packet) = self.depart(out, onward)?;
         }
     }
 
@@ -173,83 +179,8 @@ impl Fabric {
         }
     }
 
-    /// A packet for the switch's own port 0: management only.
-    fn to_port0(&mut self, at: PortRef, mut packet: Packet, now: u64) -> Arrival {
-        let vl15 = packet.lrh.vl == VL15;
-        let smp = packet.bth.opcode == Opcode::UdSend && packet.bth.dest_qp == 0;
-        if vl15 != smp || packet.payload.len() != MAD_SIZE {
-            self.vanish(at);
-            return Arrival::Done;
-        }
-        let port0 = PortRef {
-            node: at.node,
-            port: 0,
-        };
-        let permissive = packet.lrh.dlid == LID_PERMISSIVE;
-        if !permissive {
-            let words = packet.wire_words();
-            if let Some(p) = self.port_mut(port0) {
-                p.counters.received(words, false);
-            }
-        }
-        if !vl15 {
-            return match self.gsi(at, &mut packet) {
-                true => self.answer(at.node, packet),
-                false => Arrival::Done,
-            };
-        }
-        let directed = packet.payload.get(mad::CLASS) == Some(&mad::CLASS_SMP_DIRECTED);
-        if directed {
-            return match self.smi(at, permissive, &mut packet, now) {
-                Smi::Out(port) => Arrival::Onward(
-                    PortRef {
-                        node: at.node,
-                        port,
-                    },
-                    packet,
-                ),
-                Smi::Route => self.answer(at.node, packet),
-                Smi::Drop => {
-                    self.vanish(at);
-                    Arrival::Done
-                }
-            };
-        }
-        match self.smp_at_switch(at, &mut packet, now) {
-            // An answer to somebody who has no LID yet goes back the way it came.
-            true if packet.lrh.dlid == LID_PERMISSIVE => Arrival::Onward(at, packet),
-            true => self.answer(at.node, packet),
-            false => Arrival::Done,
-        }
-    }
-
-    /// Sends a packet of a switch's own to its DLID.
-    fn answer(&mut self, node: NodeId, packet: Packet) -> Arrival {
-        let port0 = PortRef { node, port: 0 };
-        match self.unicast_out(node, packet.lrh.dlid) {
-            Some(out) => {
-                let words = packet.wire_words();
-                if let Some(p) = self.port_mut(port0) {
-                    p.counters.sent(words, false);
-                }
-                Arrival::Onward(PortRef { node, port: out }, packet)
-            }
-            None => {
-                self.discard(port0);
-                Arrival::Done
-            }
-        }
-    }
-
-    /// Sends a packet that a switch has made by itself.
-    pub(super) fn send_from_switch(&mut self, node: NodeId, packet: Packet) {
-        if let Arrival::Onward(out, packet) = self.answer(node, packet) {
-            self.send(out, 0, packet);
-        }
-    }
-
     /// The port by which a switch reaches a LID, if it is a port that exists and not port 0.
-    fn unicast_out(&self, node: NodeId, lid: u16) -> Option<u8> {
+    pub(super) fn unicast_out(&self, node: NodeId, lid: u16) -> Option<u8> {
         let node = self.node(node)?;
         let switch = node.switch.as_ref()?;
         if lid > switch.lft_top {
@@ -326,7 +257,7 @@ impl Fabric {
     }
 
     /// A packet leaves by `out` and is queued as being on the cable.
-    fn send(&mut self, out: PortRef, hops: u8, packet: Packet) {
+    pub(super) fn send(&mut self, out: PortRef, hops: u8, packet: Packet) {
         if let Some((to, packet)) = self.depart(out, packet) {
             self.launch(to, false, hops, packet);
         }
@@ -373,13 +304,13 @@ impl Fabric {
         }
     }
 
-    fn discard(&mut self, at: PortRef) {
+    pub(super) fn discard(&mut self, at: PortRef) {
         if let Some(p) = self.port_mut(at) {
             p.counters.discarded();
         }
     }
 
-    fn vanish(&mut self, at: PortRef) {
+    pub(super) fn vanish(&mut self, at: PortRef) {
         if let Some(p) = self.port_mut(at) {
             p.counters.vanished();
         }

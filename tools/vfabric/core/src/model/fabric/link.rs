@@ -59,9 +59,9 @@ impl Fabric {
         }
     }
 
-    /// Takes the link at `at` down at both ends; `at` ends in the physical state `phys`, the other
-    /// end in its default.
-    pub(super) fn link_down(&mut self, at: PortRef, phys: PhysState, now: u64) {
+    /// Takes the link at `at` down at both ends; `at` ends in the physical state `phys` where one is
+    /// asked for, else an end that was up ends in its LinkDownDefaultState.
+    pub(super) fn link_down(&mut self, at: PortRef, phys: Option<PhysState>, now: u64) {
         let peer = self.port_at(at).and_then(|p| p.peer);
         let mut lost = false;
         for end in [Some(at), peer].into_iter().flatten() {
@@ -70,10 +70,11 @@ impl Fabric {
             };
             let was = p.state;
             p.state = PortState::Down;
-            if end == at {
-                p.phys = phys;
-            } else if p.phys == PhysState::LinkUp {
-                p.phys = PhysState::Polling;
+            match phys.filter(|_| end == at) {
+                Some(phys) => p.phys = phys,
+                None if p.phys != PhysState::LinkUp => {}
+                None if p.link_down_default == 1 => p.phys = PhysState::Sleep,
+                None => p.phys = PhysState::Polling,
             }
             if was != PortState::Down {
                 lost = true;

@@ -23,6 +23,7 @@ mod mad;
 mod node;
 mod pma;
 pub mod port;
+mod port0;
 mod portinfo;
 mod ring;
 mod sma;
@@ -133,6 +134,8 @@ pub struct Fabric {
     packets: Ring<Flight>,
     events: Ring<(PortRef, PortEvent)>,
     stats: Stats,
+    /// When the earliest trap of all nodes is due.
+    trap_due: Option<u64>,
 }
 
 impl Fabric {
@@ -147,6 +150,7 @@ impl Fabric {
             packets: Ring::new(PACKETS.0, PACKETS.1)?,
             events: Ring::new(EVENTS.0, EVENTS.1)?,
             stats: Stats::default(),
+            trap_due: None,
         };
         for link in topology.links() {
             fabric.connect(link);

@@ -245,12 +245,14 @@ impl Fabric {
             return;
         }
         match (w.phys, w.state) {
-            (1, _) => self.link_down(at, PhysState::Sleep, now),
-            (3, _) => self.link_down(at, PhysState::Disabled, now),
-            (2, _) | (_, 1) => {
-                let stays = p.phys != PhysState::LinkUp && w.phys != 2;
-                let phys = if stays { p.phys } else { PhysState::Polling };
-                self.link_down(at, phys, now);
+            (1, _) => self.link_down(at, Some(PhysState::Sleep), now),
+            (3, _) => self.link_down(at, Some(PhysState::Disabled), now),
+            (2, _) => {
+                self.link_down(at, Some(PhysState::Polling), now);
+                self.link_up(at, now);
+            }
+            (_, 1) => {
+                self.link_down(at, None, now);
                 self.link_up(at, now);
             }
             (_, 3) => p.state = PortState::Armed,

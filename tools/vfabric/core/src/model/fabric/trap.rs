@@ -41,6 +41,7 @@ impl Fabric {
             trap.tries = 0;
             trap.due = Some(now.max(trap.not_before));
         }
+        self.update_trap_due();
     }
 
     /// The SM has heard.
@@ -50,41 +51,48 @@ impl Fabric {
                 node.trap.due = None;
             }
         }
-    }
-
-    /// When the next trap is due.
-    pub(super) fn next_trap(&self) -> Option<u64> {
-        self.nodes.iter().filter_map(|n| n.trap.due).min()
+        self.update_trap_due();
     }
 
     pub(super) fn send_due_traps(&mut self, now: u64) {
-        while let Some(node) = self
-            .nodes
-            .iter_mut()
-            .find(|n| n.trap.due.is_some_and(|due| due <= now))
-        {
-            let Some(port0) = node.port(0) else {
-                node.trap.due = None;
-                continue;
-            };
-            let (lid, sm_lid, sm_sl) = (port0.lid, port0.sm_lid, port0.sm_sl);
-            let interval = 4096u64 << port0.subnet_timeout.min(31);
-            let trap = &mut node.trap;
-            trap.tries = trap.tries.saturating_add(1);
-            trap.not_before = now.saturating_add(interval);
-            trap.due =
-                (trap.tries < MAX_TRIES).then(|| now.saturating_add(interval.max(REPEAT_NS)));
-            let (id, tid) = (node.id, node.trap.tid);
-            if lid == 0 || sm_lid == 0 {
-                // Nobody to tell: the next sweep finds PortStateChange.
-                node.trap.due = None;
-                continue;
-            }
-            match notice(lid, sm_lid, sm_sl, tid) {
-                Some(packet) => self.send_from_switch(id, packet),
-                None => self.stats.no_room = self.stats.no_room.wrapping_add(1),
+        if !self.trap_due.is_some_and(|due| due <= now) {
+            return;
+        }
+        for index in 0..self.nodes.len() {
+            if let Some(packet) = self.due_trap(index, now) {
+                self.send_from_switch(NodeId(index as u16), packet);
             }
         }
+        self.update_trap_due();
+    }
+
+    /// The trap of one node, if it is due now, and plans its repetition.
+    fn due_trap(&mut self, index: usize, now: u64) -> Option<Packet> {
+        let node = self.nodes.get_mut(index)?;
+        node.trap.due.filter(|due| *due <= now)?;
+        node.trap.due = None;
+        let port0 = node.port(0)?;
+        let (lid, sm_lid, sm_sl) = (port0.lid, port0.sm_lid, port0.sm_sl);
+        if lid == 0 || sm_lid == 0 {
+            // Nobody to tell: the next sweep finds PortStateChange.
+            return None;
+        }
+        let interval = 4096u64 << port0.subnet_timeout.min(31);
+        let trap = &mut node.trap;
+        trap.tries = trap.tries.saturating_add(1);
+        trap.not_before = now.saturating_add(interval);
+        if trap.tries < MAX_TRIES {
+            trap.due = Some(now.saturating_add(interval.max(REPEAT_NS)));
+        }
+        let packet = notice(lid, sm_lid, sm_sl, trap.tid);
+        if packet.is_none() {
+            self.stats.no_room = self.stats.no_room.wrapping_add(1);
+        }
+        packet
+    }
+
+    fn update_trap_due(&mut self) {
+        self.trap_due = self.nodes.iter().filter_map(|n| n.trap.due).min();
     }
 }
 
