@@ -36,6 +36,7 @@ void rust_helper_vf_bh_disable(void);
 void rust_helper_vf_bh_enable(void);
 unsigned int rust_helper_vf_cpus(void);
 u32 rust_helper_vf_core_cap(void);
+void rust_helper_vf_copy(void *to, const void *from, size_t n);
 bool rust_helper_vf_may_log(void);
 const char *rust_helper_vf_topology(void);
 

@@ -106,12 +106,12 @@ impl Copy<'_> {
             Copy::Out(b) => {
                 let b = b.get_mut(at..end).ok_or(MemError::Length)?;
                 // SAFETY: By the caller's promise; `b` is ours alone and `n` long.
-                unsafe { core::ptr::copy_nonoverlapping(addr as *const u8, b.as_mut_ptr(), n) };
+                unsafe { bindings::vf_copy(b.as_mut_ptr().cast(), addr as *const _, n) };
             }
             Copy::In(b) => {
                 let b = b.get(at..end).ok_or(MemError::Length)?;
                 // SAFETY: By the caller's promise; `b` is `n` long.
-                unsafe { core::ptr::copy_nonoverlapping(b.as_ptr(), addr as *mut u8, n) };
+                unsafe { bindings::vf_copy(addr as *mut _, b.as_ptr().cast(), n) };
             }
         }
         Ok(())

@@ -22,10 +22,12 @@ use kernel::sync::Arc;
 pub(crate) struct RcHost<'a> {
     st: &'a mut State,
     qp: &'a Arc<Qp>,
-    /// List of the send request looked at last.
-    send: Option<(u32, SgList)>,
-    /// List of the receive at the head.
-    recv: Option<SgList>,
+    /// The send request looked at last, and its list.
+    send_index: Option<u32>,
+    send: SgList,
+    /// Whether `recv` is the list of the receive at the head.
+    recv_loaded: bool,
+    recv: SgList,
 }
 
 impl<'a> RcHost<'a> {
@@ -33,20 +35,22 @@ impl<'a> RcHost<'a> {
         Self {
             st,
             qp,
-            send: None,
-            recv: None,
+            send_index: None,
+            send: SgList::new(),
+            recv_loaded: false,
+            recv: SgList::new(),
         }
     }
 
-    fn send_list(&mut self, index: u32) -> Result<SgList, MemError> {
-        match self.send {
-            Some((i, list)) if i == index => Ok(list),
-            _ => {
-                let list = self.qp.sq.lock().list(index).ok_or(MemError::Length)?;
-                self.send = Some((index, list));
-                Ok(list)
-            }
+    /// Makes `send` the list of request `index`.
+    fn load_send(&mut self, index: u32) -> Result<(), MemError> {
+        if self.send_index != Some(index) {
+            self.send_index = None;
+            let loaded = self.qp.sq.lock().list(index, &mut self.send);
+            loaded.ok_or(MemError::Length)?;
+            self.send_index = Some(index);
         }
+        Ok(())
     }
 
     fn mrs(&self) -> &Regions {
@@ -190,13 +194,13 @@ impl Host for RcHost<'_> {
     }
 
     fn gather(&mut self, index: u32, offset: u32, out: &mut [u8]) -> Result<(), MemError> {
-        let list = self.send_list(index)?;
-        gather(self.mrs(), self.qp.pd, &list, offset, out)
+        self.load_send(index)?;
+        gather(self.mrs(), self.qp.pd, &self.send, offset, out)
     }
 
     fn scatter(&mut self, index: u32, offset: u32, data: &[u8]) -> Result<(), MemError> {
-        let list = self.send_list(index)?;
-        scatter(self.mrs(), self.qp.pd, &list, offset, data)
+        self.load_send(index)?;
+        scatter(self.mrs(), self.qp.pd, &self.send, offset, data)
     }
 
     fn local_op(&mut self, index: u32) -> Result<(), Status> {
@@ -241,19 +245,16 @@ impl Host for RcHost<'_> {
     }
 
     fn recv_scatter(&mut self, offset: u32, data: &[u8]) -> Result<(), MemError> {
-        let list = match self.recv {
-            Some(list) => list,
-            None => {
-                let list = self.qp.rq.lock().list().ok_or(MemError::Length)?;
-                self.recv = Some(list);
-                list
-            }
-        };
-        scatter(self.mrs(), self.qp.pd, &list, offset, data)
+        if !self.recv_loaded {
+            let loaded = self.qp.rq.lock().list(&mut self.recv);
+            loaded.ok_or(MemError::Length)?;
+            self.recv_loaded = true;
+        }
+        scatter(self.mrs(), self.qp.pd, &self.recv, offset, data)
     }
 
     fn recv_done(&mut self, done: RecvDone) {
-        self.recv = None;
+        self.recv_loaded = false;
         let Some(wr_id) = self.qp.rq.lock().pop() else {
             return;
         };
@@ -279,7 +280,7 @@ impl Host for RcHost<'_> {
     }
 
     fn flush_receives(&mut self) {
-        self.recv = None;
+        self.recv_loaded = false;
         self.qp.flush_receives(&mut self.st.out);
     }
 

@@ -33,8 +33,9 @@ pub(crate) fn run(st: &mut State, qp: &Arc<Qp>) {
         }
         _ => return,
     }
+    let mut list = SgList::new();
     loop {
-        let Some((slot, dest, list)) = qp.sq.lock().front() else {
+        let Some((slot, dest)) = qp.sq.lock().front(&mut list) else {
             return;
         };
         let status = match send(st, qp, &slot, &dest, &list) {
@@ -96,7 +97,7 @@ fn send(
         sgid: port.gid(0).unwrap_or([0; 16]),
         ..g
     });
-    let mut payload = KVec::from_elem(0u8, len, GFP_KERNEL).map_err(|_| MemError::Length)?;
+    let mut payload = KVec::<u8>::zeroed(len, GFP_KERNEL).map_err(|_| MemError::Length)?;
     gather(&st.hca_ref(qp.hca).mrs, qp.pd, list, 0, &mut payload)?;
     let attr = qp.attr_mut(st);
     let psn = attr.sq_psn;
@@ -213,14 +214,14 @@ fn accept(st: &mut State, qp: &Arc<Qp>, port: u8, packet: &Packet) {
     if qp.kind != Kind::Smi && qp.attr(st).qkey != deth.qkey {
         return st.fabric.count_bad_qkey(node, port);
     }
-    let (list, wr_id) = {
+    let mut list = SgList::new();
+    let wr_id = {
         let mut rq = qp.rq.lock();
-        let list = rq.list();
         // None posted: the datagram is dropped (IBA 9.8.3.2.1).
-        let (Some(list), Some(wr_id)) = (list, rq.pop()) else {
+        let (Some(()), Some(wr_id)) = (rq.list(&mut list), rq.pop()) else {
             return;
         };
-        (list, wr_id)
+        wr_id
     };
     let mut cqe = Cqe::new(qp.handle, wr_id);
     let mrs = &st.hca_ref(qp.hca).mrs;

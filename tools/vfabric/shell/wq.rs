@@ -25,13 +25,19 @@ pub(crate) struct Sge {
 }
 
 /// Scatter/gather list of one request, copied out of its queue.
-#[derive(Clone, Copy)]
 pub(crate) struct SgList {
     entries: [Sge; MAX_SGE],
     n: usize,
 }
 
 impl SgList {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: [Sge::default(); MAX_SGE],
+            n: 0,
+        }
+    }
+
     pub(crate) fn entries(&self) -> &[Sge] {
         self.entries.get(..self.n).unwrap_or(&[])
     }
@@ -150,14 +156,12 @@ impl<S: Copy> Ring<S> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    fn list(&self, at: usize, n: usize) -> SgList {
-        let mut l = SgList {
-            entries: [Sge::default(); MAX_SGE],
-            n,
-        };
+    fn list(&self, at: usize, n: usize, out: &mut SgList) {
         let first = at * self.max_sge;
-        l.entries[..n].copy_from_slice(&self.sges[first..first + n]);
-        l
+        out.n = n;
+        for (to, from) in out.entries.iter_mut().zip(&self.sges[first..first + n]) {
+            *to = *from;
+        }
     }
 }
 
@@ -235,22 +239,20 @@ impl SendQueue {
         self.ring.at(index).and_then(|at| self.ring.slots.get(at))
     }
 
-    /// The list of request `index`.
-    pub(crate) fn list(&self, index: u32) -> Option<SgList> {
+    /// Copies the list of request `index`.
+    pub(crate) fn list(&self, index: u32, out: &mut SgList) -> Option<()> {
         let at = self.ring.at(index)?;
         let n = self.ring.slots.get(at)?.n;
-        Some(self.ring.list(at, n.into()))
+        self.ring.list(at, n.into(), out);
+        Some(())
     }
 
-    /// The oldest request of a datagram queue, and where it goes.
-    pub(crate) fn front(&self) -> Option<(SendSlot, UdDest, SgList)> {
+    /// The oldest request of a datagram queue, where it goes and its list.
+    pub(crate) fn front(&self, list: &mut SgList) -> Option<(SendSlot, UdDest)> {
         let at = self.ring.at(self.ring.head)?;
         let slot = *self.ring.slots.get(at)?;
-        Some((
-            slot,
-            *self.dests.get(at)?,
-            self.ring.list(at, slot.n.into()),
-        ))
+        self.ring.list(at, slot.n.into(), list);
+        Some((slot, *self.dests.get(at)?))
     }
 
     /// Ends the oldest request.
@@ -374,11 +376,12 @@ impl RecvQueue {
         self.ring.len() != 0
     }
 
-    /// The list of the oldest receive.
-    pub(crate) fn list(&self) -> Option<SgList> {
+    /// Copies the list of the oldest receive.
+    pub(crate) fn list(&self, out: &mut SgList) -> Option<()> {
         let at = self.ring.at(self.ring.head)?;
         let n = self.ring.slots.get(at)?.n;
-        Some(self.ring.list(at, n.into()))
+        self.ring.list(at, n.into(), out);
+        Some(())
     }
 
     /// Ends the oldest receive; gives its `wr_id`.

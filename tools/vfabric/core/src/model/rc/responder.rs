@@ -298,7 +298,7 @@ impl Rc {
             let (offset, size) = self.span(k, reth.len);
             let mut payload = KVec::new();
             if size > 0 {
-                payload = match KVec::from_elem(0u8, size as usize, GFP_ATOMIC) {
+                payload = match KVec::<u8>::zeroed(size as usize, GFP_ATOMIC) {
                     Ok(p) => p,
                     Err(_) => continue,
                 };

@@ -116,7 +116,7 @@ impl Rc {
         let payload = if size == 0 {
             Some(KVec::new())
         } else {
-            KVec::from_elem(0u8, size as usize, GFP_ATOMIC).ok()
+            KVec::<u8>::zeroed(size as usize, GFP_ATOMIC).ok()
         };
         if let Some(mut payload) = payload {
             if size > 0 && host.gather(self.req.cur, offset, &mut payload).is_err() {
