@@ -288,10 +288,10 @@ fn vl_arbitration_is_kept() {
     let path = sm.path_to("sw0").to_vec();
     let table: Vec<u8> = (0..64).collect();
     for (modifier, expected) in [
-        (1 << 16 | 2, 0),
-        (3 << 16 | 2, 0),
-        (2 << 16 | 2, INVALID),
-        (1 << 16 | 5, INVALID),
+        ((1 << 16) | 2, 0),
+        ((3 << 16) | 2, 0),
+        ((2 << 16) | 2, INVALID),
+        ((1 << 16) | 5, INVALID),
         (0, INVALID),
     ] {
         let m = sm
@@ -300,12 +300,12 @@ fn vl_arbitration_is_kept() {
         assert_eq!(status(&m), expected, "{modifier:#x}");
     }
     assert_eq!(
-        sm.ask(&mut net, &path, GET, VLARB, 3 << 16 | 2, &[])
+        sm.ask(&mut net, &path, GET, VLARB, (3 << 16) | 2, &[])
             .unwrap()[64..128],
         table
     );
     assert_eq!(
-        sm.ask(&mut net, &path, GET, VLARB, 3 << 16 | 1, &[])
+        sm.ask(&mut net, &path, GET, VLARB, (3 << 16) | 1, &[])
             .unwrap()[64..128],
         [0; 64]
     );

@@ -28,7 +28,7 @@ fn query(net: &mut Net, to: &str, attr: u16, port: u8) -> [u8; 256] {
 fn number(m: &[u8; 256], at: usize, len: usize) -> u64 {
     m[64 + at..64 + at + len]
         .iter()
-        .fold(0, |n, b| n << 8 | u64::from(*b))
+        .fold(0, |n, b| (n << 8) | u64::from(*b))
 }
 
 fn traffic(net: &mut Net, packets: usize) {

@@ -183,7 +183,7 @@ fn a_cut_port_stays_down_whatever_the_sm_says() {
     let mut pi = sm.ask(&mut net, &path, GET, PORT_INFO, 1, &[]).unwrap()[64..128].to_vec();
     for (state, phys) in [(1, 0), (1, 2), (0, 2)] {
         pi[32] = pi[32] & 0xf0 | state;
-        pi[33] = pi[33] & 0x0f | phys << 4;
+        pi[33] = pi[33] & 0x0f | (phys << 4);
         sm.ask(&mut net, &path, SET, PORT_INFO, 1, &pi).unwrap();
         assert_eq!(net.state("sw0/1"), PortState::Down);
     }

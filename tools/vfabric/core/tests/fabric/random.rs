@@ -67,7 +67,7 @@ fn configuration(net: &mut Net) -> String {
             (0x19, 1),
             (0x1b, 0),
             (0x17, 0x0102),
-            (0x18, 1 << 16 | 1),
+            (0x18, (1 << 16) | 1),
         ] {
             let m = mad(1, 1, attr, modifier);
             let lid = net.lid(s);
@@ -123,7 +123,7 @@ fn any_mad() -> impl Strategy<Value = [u8; 256]> {
         any::<u8>()
     ];
     let attr = prop_oneof![4 => 0x10u16..0x21, 1 => Just(2), 1 => any::<u16>()];
-    let modifier = prop_oneof![4 => 0u32..8, 2 => (0u32..5, 0u32..8).prop_map(|(a, b)| a << 16 | b), 1 => any::<u32>()];
+    let modifier = prop_oneof![4 => 0u32..8, 2 => (0u32..5, 0u32..8).prop_map(|(a, b)| (a << 16) | b), 1 => any::<u32>()];
     let header = (class, method, attr, modifier, 0u8..6, 0u8..6);
     let noise = proptest::collection::vec(any::<u8>(), 256);
     (header, noise, any::<[bool; 3]>()).prop_map(
@@ -181,7 +181,7 @@ fn any_edits() -> impl Strategy<Value = (&'static str, Vec<(usize, u8)>)> {
     let state = (Just(32usize), 0u8..6);
     let phys = (
         Just(33usize),
-        (0u8..5, 0u8..4).prop_map(|(phys, down)| phys << 4 | down),
+        (0u8..5, 0u8..4).prop_map(|(phys, down)| (phys << 4) | down),
     );
     let lid = (16usize..20, any::<u8>());
     let other = (20usize..64, any::<u8>());

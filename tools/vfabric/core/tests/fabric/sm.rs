@@ -295,7 +295,7 @@ impl Sm {
                 let mut here = *self.links.get(from).expect("a link");
                 while self.nodes[&here.0].switch {
                     let exit = self.exit(here.0, *to, 0).expect("a way");
-                    *masks.entry(here.0).or_default() |= 1 << here.1 | 1 << exit;
+                    *masks.entry(here.0).or_default() |= (1 << here.1) | (1 << exit);
                     here = self.links[&(here.0, exit)];
                 }
             }
@@ -305,7 +305,7 @@ impl Sm {
             let block = u32::from(mlid - 0xc000) / 32;
             let path = &node.paths[&0];
             for position in 0..=u32::from(node.ports) / 16 {
-                let modifier = position << 28 | block;
+                let modifier = (position << 28) | block;
                 let mut entries = self.expect(net, path, GET, MFT, modifier, &[])[64..128].to_vec();
                 let at = usize::from(mlid - 0xc000) % 32 * 2;
                 let part = (mask >> (16 * position)) as u16;

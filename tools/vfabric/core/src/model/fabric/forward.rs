@@ -164,7 +164,7 @@ impl Fabric {
         };
         let for_port0 = self.port_at(port0).is_some_and(|p| p.owns_lid(dlid));
         if for_port0 || dlid == LID_PERMISSIVE {
-            return self.to_port0(at, packet, now);
+            return self.at_port0(at, packet, now);
         }
         if is_multicast(dlid) {
             self.replicate(at, hops, packet);
@@ -228,7 +228,7 @@ impl Fabric {
             return self.not_relayed(at);
         }
         let count = self.node(at.node).map_or(0, |n| n.port_count());
-        let members = (1..=count).filter(|p| *p != at.port && mask >> p & 1 == 1);
+        let members = (1..=count).filter(|p| *p != at.port && (mask >> p) & 1 == 1);
         let mut previous: Option<u8> = None;
         // The last member gets the packet itself, so that one member needs no copy.
         for member in members {

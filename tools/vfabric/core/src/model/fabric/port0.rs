@@ -11,7 +11,7 @@ use super::{Fabric, NodeId, PortRef};
 
 impl Fabric {
     /// A packet for the switch's own port 0: management only.
-    pub(super) fn to_port0(&mut self, at: PortRef, mut packet: Packet, now: u64) -> Arrival {
+    pub(super) fn at_port0(&mut self, at: PortRef, mut packet: Packet, now: u64) -> Arrival {
         let vl15 = packet.lrh.vl == VL15;
         let smp = packet.bth.opcode == Opcode::UdSend && packet.bth.dest_qp == 0;
         if vl15 != smp || packet.payload.len() != MAD_SIZE {

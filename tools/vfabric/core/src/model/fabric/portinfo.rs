@@ -298,18 +298,18 @@ fn encode(p: &Port, asked: u8, mkey_visible: bool, reregister: bool, d: &mut [u8
         p.width_enabled,
         WIDTH_SUPPORTED,
         p.width_active,
-        SPEED_SUPPORTED << 4 | p.state as u8,
-        (p.phys as u8) << 4 | p.link_down_default,
-        p.mkey_protect << 6 | p.lmc,
-        p.speed_active << 4 | p.speed_enabled,
-        p.neighbor_mtu << 4 | p.sm_sl,
+        (SPEED_SUPPORTED << 4) | p.state as u8,
+        ((p.phys as u8) << 4) | p.link_down_default,
+        (p.mkey_protect << 6) | p.lmc,
+        (p.speed_active << 4) | p.speed_enabled,
+        (p.neighbor_mtu << 4) | p.sm_sl,
         VL_CAP << 4,
         p.vl_high_limit,
         VLARB_CAP,
         VLARB_CAP,
-        p.init_type_reply << 4 | MTU_CAP,
+        (p.init_type_reply << 4) | MTU_CAP,
         p.vl_stall_hoq,
-        p.operational_vls << 4 | p.enforce,
+        (p.operational_vls << 4) | p.enforce,
     ];
     if let Some(place) = d.get_mut(28..44) {
         place.copy_from_slice(&bytes);
@@ -321,7 +321,7 @@ fn encode(p: &Port, asked: u8, mkey_visible: bool, reregister: bool, d: &mut [u8
     put16(
         d,
         50,
-        u16::from_be_bytes([guid_cap, u8::from(reregister) << 7 | p.subnet_timeout]),
+        u16::from_be_bytes([guid_cap, (u8::from(reregister) << 7) | p.subnet_timeout]),
     );
     put16(d, 52, u16::from_be_bytes([RESP_TIME, p.error_thresholds]));
 }

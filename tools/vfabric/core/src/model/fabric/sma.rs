@@ -149,7 +149,7 @@ impl Fabric {
         put16(d, 30, device);
         put32(d, 32, 1);
         // LocalPortNum, VendorID
-        put32(d, 36, u32::from(at.port) << 24 | VENDOR_ID);
+        put32(d, 36, (u32::from(at.port) << 24) | VENDOR_ID);
         STATUS_OK
     }
 }

@@ -83,7 +83,7 @@ impl Fabric {
         put16(
             d,
             LIFE_TIME - 1,
-            u16::from_be_bytes([s.defaults[2], s.life_time << 3 | change]),
+            u16::from_be_bytes([s.defaults[2], (s.life_time << 3) | change]),
         );
         put16(d, MULTICAST_TOP, s.mft_top);
         STATUS_OK
@@ -142,7 +142,7 @@ impl Fabric {
     }
 
     pub(super) fn sl_to_vl(&mut self, at: PortRef, smp: &mut Mad<'_>, set: bool) -> u16 {
-        let (input, output) = (smp.modifier() >> 8 & 0xff, smp.modifier() & 0xff);
+        let (input, output) = ((smp.modifier() >> 8) & 0xff, smp.modifier() & 0xff);
         let switch = self.node(at.node).is_some_and(|n| n.kind() == Kind::Switch);
         let input = if switch { input as usize } else { 0 };
         let place = self.port_of(at, output);
@@ -226,9 +226,9 @@ impl Fabric {
         let shift = position * 16;
         for (i, mask) in entries.iter_mut().enumerate() {
             if set {
-                *mask = *mask & !(0xffff << shift) | u64::from(get16(d, i * 2)) << shift;
+                *mask = *mask & !(0xffff << shift) | (u64::from(get16(d, i * 2)) << shift);
             }
-            put16(d, i * 2, (*mask >> shift & 0xffff) as u16);
+            put16(d, i * 2, ((*mask >> shift) & 0xffff) as u16);
         }
         STATUS_OK
     }

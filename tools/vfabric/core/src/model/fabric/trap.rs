@@ -55,7 +55,7 @@ impl Fabric {
     }
 
     pub(super) fn send_due_traps(&mut self, now: u64) {
-        if !self.trap_due.is_some_and(|due| due <= now) {
+        if self.trap_due.is_none_or(|due| due > now) {
             return;
         }
         for index in 0..self.nodes.len() {
