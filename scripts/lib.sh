@@ -49,6 +49,18 @@ as_root() {
 		IB_CM_APM_CACHE="$cache" "$(readlink -f "$0")" "$@"
 }
 
+# own_mounts VARIABLE "$@": runs the calling script again in a mount namespace of its own, with the same arguments.
+# What it mounts is gone with it. (Where "/" is no mount point, as in a plain chroot, mounts cannot all be made private.)
+own_mounts() {
+	local mark=$1 how=private
+	shift
+	[ "${!mark:-}" = "$$" ] && return
+	command -v unshare >/dev/null || die "unshare (package util-linux) is missing"
+	unshare -m --propagation private true 2>/dev/null || how=unchanged
+	unshare -m --propagation $how true || die "this process may not make a mount namespace"
+	exec env "$mark=$$" unshare -m --propagation $how "$(readlink -f "$0")" "$@"
+}
+
 # Hash of what decides how an environment looks, apart from the packages' versions.
 recipe_hash() {
 	(cd "$top/scripts" && sha256sum lib.sh setup env-packages python-packages meta guest/* | sha256sum | cut -c1-12)

@@ -135,6 +135,8 @@ class Vm:
             *("-device", "virtserialport,chardev=kmsg,nr=2"),
         ]
         with open(self.workdir / "qemu.log", "wb") as log:
+            # However this process ends, the machine ends with it.
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
             self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._connect(port)
         threading.Thread(target=self._receive, daemon=True).start()
