@@ -2,7 +2,7 @@
 
 //! Directed routes, pure and with LID-routed parts.
 
-use crate::net::{datagram, directed, status, Net, GET, PERMISSIVE};
+use crate::net::{datagram, directed, status, Net, GET, PERMISSIVE, SET};
 use crate::sm::{rails, Sm, NODE_DESC, NODE_INFO};
 
 fn name(m: &[u8]) -> String {
@@ -108,4 +108,23 @@ fn an_answer_cannot_be_made_to_wander() {
         net.send("vhca2/1", datagram(PERMISSIVE, PERMISSIVE, 0, 0, &smp));
         assert_eq!(net.take_arrived(), [""; 0], "{ptr}");
     }
+}
+
+#[test]
+fn a_path_of_no_hops_is_not_for_the_neighbour() {
+    let (mut net, _) = rails();
+    // A Set of the neighbour's SwitchInfo that claims to have arrived before it left.
+    let mut smp = directed(&[], SET, 0x12, 0);
+    smp[64 + 7] = 1;
+    net.send("vhca2/1", datagram(PERMISSIVE, PERMISSIVE, 0, 0, &smp));
+    assert_eq!(net.take_arrived(), [""; 0]);
+    let packet = datagram(
+        net.lid("vhca0/1"),
+        net.lid("vhca1/2"),
+        40,
+        50,
+        b"still there",
+    );
+    net.send("vhca0/1", packet);
+    assert_eq!(net.take_arrived(), ["vhca1/2"]);
 }

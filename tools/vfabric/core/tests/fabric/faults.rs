@@ -4,7 +4,9 @@
 
 use crate::net::{datagram, directed, Net, GET, SET};
 use crate::sm::{rails, Sm, NODE_INFO, PORT_INFO};
-use vfabric_core::model::fabric::{ControlError, PhysState, PortEvent, PortState};
+use vfabric_core::model::fabric::control::ControlError;
+use vfabric_core::model::fabric::port::PhysState;
+use vfabric_core::model::fabric::{PortEvent, PortState};
 
 /// Whether a packet from one port arrives at the other.
 fn passes(net: &mut Net, from: &str, to: &str) -> bool {

@@ -6,7 +6,8 @@ use crate::net::{bytes, datagram, mad, status, Net, PERMISSIVE};
 use crate::sm::{rails, Sm};
 use proptest::prelude::*;
 use std::fmt::Write;
-use vfabric_core::model::fabric::{MadRequest, PhysState, PortState};
+use vfabric_core::model::fabric::port::PhysState;
+use vfabric_core::model::fabric::{MadRequest, PortState};
 use vfabric_core::model::packet::Opcode;
 
 /// Everything that an SM configures, as text; counters and violations left out.

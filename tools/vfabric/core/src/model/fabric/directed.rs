@@ -91,12 +91,13 @@ fn advance(smp: &mut Mad<'_>, input: u8, ports: u8, from_link: bool) -> Step {
     };
     if !smp.returning() {
         return match ptr {
+            // Whoever sends it along a link has moved the pointer off 0.
+            0 if from_link => Step::Drop,
             // The directed part begins here.
-            0 if cnt > 0 && !from_link => {
+            0 if cnt > 0 => {
                 smp.set_hop_ptr(1);
                 exit(smp.initial_path(1))
             }
-            0 if cnt > 0 => Step::Drop,
             p if p < cnt => {
                 smp.set_return_path(p, input);
                 smp.set_hop_ptr(p + 1);

@@ -225,7 +225,8 @@ impl Fabric {
             .copied()
             .unwrap_or(0);
         if mask == 0 {
-            return self.not_relayed(at);
+            // A group without members, which is no error.
+            return self.vanish(at);
         }
         let count = self.node(at.node).map_or(0, |n| n.port_count());
         let members = (1..=count).filter(|p| *p != at.port && (mask >> p) & 1 == 1);

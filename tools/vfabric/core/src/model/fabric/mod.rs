@@ -12,8 +12,8 @@
 //! tables or by its directed route, and each port on the way counts it. All calls are short, none
 //! sleeps but [`Fabric::new`]; whoever owns the fabric serialises them.
 
-mod control;
-mod counters;
+pub mod control;
+pub mod counters;
 mod directed;
 mod dump;
 mod forward;
@@ -30,11 +30,10 @@ mod sma;
 mod tables;
 mod trap;
 
-pub use control::{Control, ControlError};
-pub use counters::{Counters, Totals};
+pub use control::Control;
 pub use gsi::{MadRequest, MadResult};
 pub use node::Node;
-pub use port::{PhysState, Port, PortState};
+pub use port::{Port, PortState};
 
 use super::super::mem::{AllocError, KVec, GFP_KERNEL};
 use super::packet::Packet;
