@@ -63,17 +63,19 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes a device away, as pulling the card would: its cables first, then the device under its
-    /// clients. -ENOENT where it has gone already.
+    /// Takes a device away from under its clients, as unbinding its driver would; its ports go down
+    /// after it. -ENOENT where it has gone already.
+    ///
+    /// Who wants a card that is pulled out cuts its cables first.
     pub(crate) fn remove(&self, node: NodeId) -> Result {
         let mut list = self.list.lock();
         let at = list
             .iter()
             .position(|d| d.hca().node == node)
             .ok_or(ENOENT)?;
-        self.cut(node);
         let device = list.remove(at).map_err(|_| ENOENT)?;
         self.take_down(device);
+        self.cut(node);
         Ok(())
     }
 
@@ -107,10 +109,11 @@ impl Devices {
         drop(device);
     }
 
-    /// Takes all devices away, the last one first.
+    /// Takes all devices away, in the order of the text: a subnet manager on the last one is there
+    /// to the end, and clients who want to leave a multicast group need not wait for it in vain.
     pub(crate) fn remove_all(&self) {
         let mut list = self.list.lock();
-        while let Some(device) = list.pop() {
+        while let Ok(device) = list.remove(0) {
             self.take_down(device);
         }
     }
