@@ -8,6 +8,7 @@ use super::bindings as rdma;
 use super::hook::{InFlight, Ops};
 use super::service::Service;
 use kernel::ffi::c_int;
+use kernel::sync::atomic::{Acquire, Atomic};
 
 /// Wrapper of `int ib_send_cm_req(struct ib_cm_id *, struct ib_cm_req_param *)`.
 pub(crate) static REQ: Ops = Ops::wrapper(send_req as *const ());
@@ -17,6 +18,9 @@ pub(crate) static REP: Ops = Ops::wrapper(send_rep as *const ());
 pub(crate) static ATTR: Ops = Ops::wrapper(init_qp_attr as *const ());
 /// Wrapper of `static void cm_destroy_id(struct ib_cm_id *, int)`.
 pub(crate) static DESTROY: Ops = Ops::wrapper(destroy_id as *const ());
+
+/// Address of `cm_destroy_id`, which is static; set before it is hooked.
+pub(crate) static DESTROY_ID: Atomic<usize> = Atomic::new(0);
 
 /// # Safety
 ///
@@ -89,13 +93,12 @@ unsafe extern "C" fn init_qp_attr(
 /// Runs in the place of `cm_destroy_id`, with its arguments.
 unsafe extern "C" fn destroy_id(id: *mut rdma::ib_cm_id, err: c_int) {
     let inflight = InFlight::enter();
-    let Some(service) = Service::get(&inflight) else {
-        return;
-    };
-    // SAFETY: `id` is live until the original is called; that is at `service.destroy_id`.
+    // SAFETY: `id` is live until the original is called. The hook was registered at that address.
     unsafe {
-        service.end(id);
-        rdma::apm_call_destroy(id, err, service.destroy_id as _);
+        if let Some(service) = Service::get(&inflight) {
+            service.end(id);
+        }
+        rdma::apm_call_destroy(id, err, DESTROY_ID.load(Acquire));
     }
     drop(inflight);
 }

@@ -60,7 +60,7 @@ impl GidRef {
     pub(crate) unsafe fn find(dev: *mut rdma::ib_device, port: u32, gid: &Gid) -> Result<Self> {
         let raw = write(gid);
         // SAFETY: `dev` is valid by the function's contract.
-        let attr = from_err_ptr(unsafe {
+        let attr = unsafe {
             rdma::rdma_find_gid_by_port(
                 dev,
                 &raw,
@@ -68,7 +68,8 @@ impl GidRef {
                 port,
                 core::ptr::null_mut(),
             )
-        } as *mut rdma::ib_gid_attr)?;
+        };
+        let attr = from_err_ptr(attr.cast_mut())?;
         // INVARIANT: The lookup took a reference.
         NonNull::new(attr).map(Self).ok_or(ENOENT)
     }

@@ -3,11 +3,13 @@
 //! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
 //!
 //! From the bottom: `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `qp`, `path`, `cm`, `sa`;
-//! `device`, `conn`; `resolve`, `events`, `handlers`; `connect`, `entry`; `service`, which starts and
+//! `device`, `conn`; `resolve`, `events`, `handlers`; `connect`, `accept`, `cm_events`; `entry`; `service`, which starts and
 //! stops it all, and `show`.
 
+mod accept;
 pub(crate) mod bindings;
 mod cm;
+mod cm_events;
 mod conn;
 mod connect;
 mod device;

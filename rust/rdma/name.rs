@@ -30,7 +30,7 @@ impl Name {
         }
         for (n, slot) in name.bytes.iter_mut().take(CAPACITY - 1).enumerate() {
             // SAFETY: No NUL came before and `n` is below 63, so this byte may be read.
-            let byte = unsafe { *s.add(n) } as u8;
+            let byte = unsafe { *s.add(n) };
             if byte == 0 {
                 break;
             }

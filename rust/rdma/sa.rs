@@ -10,6 +10,7 @@
 //! C header: [`include/rdma/ib_mad.h`](srctree/include/rdma/ib_mad.h)
 
 use super::bindings as rdma;
+use super::params;
 use super::stats;
 use super::sync::Latch;
 use crate::apm::stats::Stat;
@@ -25,9 +26,9 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, Mutex};
 
 /// How long one try waits for the answer, in milliseconds.
-const TRY_MS: c_int = 250;
-/// Tries after the first.
-const RETRIES: c_int = 3;
+const TRY_MS: u32 = 250;
+/// Tries at the least; more where a REQ may be held for longer than they take.
+const TRIES: u32 = 4;
 /// More segments than any port list or path list has; what exceeds it is not believed.
 const MAX_SEGMENTS: usize = 512;
 
@@ -59,13 +60,22 @@ unsafe impl Send for Agent {}
 // SAFETY: As above.
 unsafe impl Sync for Agent {}
 
+/// A registration with `ib_mad`; dropping it ends all that was sent by it.
+///
 /// # Invariants
 ///
-/// A registered agent; who takes it out of [`Agent::inner`] unregisters it.
+/// The pointer is a registered agent, and this is its one owner.
 struct Registered(NonNull<rdma::ib_mad_agent>);
 
 // SAFETY: MAD agents may be used from any task.
 unsafe impl Send for Registered {}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant. Waits until nobody uses the agent any more.
+        unsafe { rdma::ib_unregister_mad_agent(self.0.as_ptr()) };
+    }
+}
 
 /// A question on its way: `ib_mad_send_buf::context[0]` points here.
 #[pin_data]
@@ -82,8 +92,7 @@ impl Agent {
     ///
     /// # Safety
     ///
-    /// `dev` stays registered until [`Agent::cancel`] has returned, which is called before this is
-    /// dropped.
+    /// `dev` stays registered until [`Agent::cancel`] has returned or this was dropped.
     pub(crate) unsafe fn new(
         dev: *mut rdma::ib_device,
         port: u32,
@@ -112,7 +121,7 @@ impl Agent {
         }))
     }
 
-    /// Asks, and waits for the answer: a second at the longest. Process context, inside the device's
+    /// Asks, and waits for the answer: a second, or `req_hold_ms` where that is longer. Process context, inside the device's
     /// gate.
     pub(crate) fn ask(&self, query: &Query) -> core::result::Result<Answer, Failure> {
         stats::count(Stat::SaQueries);
@@ -138,11 +147,9 @@ impl Agent {
 
     /// Ends all questions and unregisters the agent; later questions fail. Process context.
     pub(crate) fn cancel(&self) {
-        let taken = self.inner.lock().take();
-        if let Some(registered) = taken {
-            // SAFETY: Registered, and nobody else has it any more.
-            unsafe { rdma::ib_unregister_mad_agent(registered.0.as_ptr()) };
-        }
+        let registered = self.inner.lock().take();
+        // Not under the lock: waits for the answers, and those who ask need it.
+        drop(registered);
     }
 
     fn post(&self, query: &Query, pending: &Pin<KBox<Pending>>) -> Result<Sent> {
@@ -154,6 +161,8 @@ impl Agent {
         if attr.sm_lid == 0 || attr.state != rdma::ib_port_state_IB_PORT_ACTIVE {
             return Err(EAGAIN);
         }
+        // As long as somebody may wait, it is worth asking again.
+        let tries = (params::req_hold_ms() / TRY_MS).max(TRIES);
         let mut ah_attr = rdma::rdma_ah_attr {
             type_: rdma::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB,
             sl: attr.sm_sl,
@@ -195,8 +204,8 @@ impl Agent {
             let mad = core::slice::from_raw_parts_mut((*buf).mad.cast::<u8>(), MAD_LEN);
             query.write(tid, mad).ok_or(EINVAL)?;
             (*buf).ah = ah;
-            (*buf).timeout_ms = TRY_MS;
-            (*buf).retries = RETRIES;
+            (*buf).timeout_ms = TRY_MS as c_int;
+            (*buf).retries = tries.saturating_sub(1) as c_int;
             (*buf).context[0] = (&raw const **pending).cast_mut().cast();
             to_result(rdma::ib_post_send_mad(buf, core::ptr::null_mut()))?;
             Ok(sent)

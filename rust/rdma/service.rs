@@ -44,8 +44,6 @@ pub(crate) struct Service {
     pub(crate) events: Arc<Events>,
     /// Where all work is done that does not belong to a call of somebody else.
     pub(crate) queue: OwnedQueue,
-    /// Address of `cm_destroy_id`.
-    pub(crate) destroy_id: usize,
 }
 
 impl Service {
@@ -174,7 +172,6 @@ impl Running {
                 handlers <- Handlers::new(),
                 events,
                 queue,
-                destroy_id,
             }),
             GFP_KERNEL,
         )?;
@@ -187,6 +184,7 @@ impl Running {
             list: KVec::new(),
         };
         // The end of a cm_id first: no connection is known before it is seen.
+        entry::DESTROY_ID.store(destroy_id, Release);
         hooks.add("cm_destroy_id", &entry::DESTROY, destroy_id)?;
         hooks.add("__ib_qp_event_handler", &QP_EVENTS, qp_event)?;
         hooks.add(

@@ -45,7 +45,7 @@ impl Latch {
     pub(crate) fn wait_ms(&self, ms: u32) -> bool {
         // SAFETY: Initialised by `new` and pinned.
         unsafe {
-            bindings::wait_for_completion_timeout(self.inner.get(), msecs_to_jiffies(ms) as _) != 0
+            bindings::wait_for_completion_timeout(self.inner.get(), msecs_to_jiffies(ms)) != 0
         }
     }
 
