@@ -268,6 +268,10 @@ pub(crate) unsafe fn from_ib<'a>(ib: *mut bindings::ib_cq) -> ArcBorrow<'a, Cq> 
 }
 
 /// `create_cq`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn create(
     ib: *mut bindings::ib_cq,
     attr: *const bindings::ib_cq_init_attr,
@@ -292,6 +296,10 @@ pub(super) unsafe extern "C" fn create(
 }
 
 /// `destroy_cq`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn destroy(
     ib: *mut bindings::ib_cq,
     _udata: *mut bindings::ib_udata,
@@ -309,6 +317,10 @@ pub(super) unsafe extern "C" fn destroy(
 }
 
 /// `poll_cq`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn poll(
     ib: *mut bindings::ib_cq,
     n: i32,
@@ -322,6 +334,10 @@ pub(super) unsafe extern "C" fn poll(
 }
 
 /// `req_notify_cq`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn req_notify(
     ib: *mut bindings::ib_cq,
     flags: bindings::ib_cq_notify_flags,

@@ -11,10 +11,11 @@
 
 use super::device::Devices;
 use super::engine::Shared;
+use super::log::name;
 use super::modify;
 use super::qp::{Kind, Qp};
 use super::state::{HcaState, Migrations, State};
-use crate::model::fabric::{Control, NodeId, PortRef};
+use crate::model::fabric::{Control, PortRef};
 use crate::model::rc::MigState;
 use kernel::debugfs::{Dir, File};
 use kernel::prelude::*;
@@ -63,10 +64,6 @@ impl Files {
             GFP_KERNEL,
         )
     }
-}
-
-fn name(st: &State, node: NodeId) -> &str {
-    st.fabric.node(node).map_or("?", |n| n.name.as_str())
 }
 
 fn control(c: &Controlled, reader: &mut UserSliceReader) -> Result {
@@ -141,7 +138,6 @@ fn remove(c: &Controlled, node: &str) -> Result {
     }
 }
 
-/// The kernel's formatter as a plain writer.
 fn ports(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
     shared.lock().fabric.write_ports(f)
 }

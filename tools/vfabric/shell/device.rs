@@ -5,10 +5,12 @@
 //! Locks: the list's mutex is the outermost and is held while core registers or unregisters, which
 //! calls clients, which call our verbs, which take the engine's lock.
 
+use super::bindings;
 use super::engine::Shared;
-use super::hca::Device;
+use super::event::Event;
+use super::hca::{Device, Hca};
 use super::state;
-use crate::model::fabric::NodeId;
+use crate::model::fabric::{NodeId, PortState};
 use crate::model::topology::Name;
 use kernel::prelude::*;
 use kernel::str::CString;
@@ -57,10 +59,29 @@ impl Devices {
             return Err(e);
         }
         hca.live.store(true, Release);
+        self.tell_state(&hca);
         if list.push(device, GFP_KERNEL).is_err() {
             return Err(ENOMEM);
         }
         Ok(())
+    }
+
+    /// What a subnet manager did while core was not listening yet is told again.
+    fn tell_state(&self, hca: &Arc<Hca>) {
+        let mut st = self.shared.lock();
+        for port in 1..=hca.ports {
+            let p = st.fabric.port(hca.node, port);
+            let (lid, state) = p.map_or((0, PortState::Down), |p| (p.lid, p.state));
+            if lid != 0 {
+                let event = bindings::ib_event_type_IB_EVENT_LID_CHANGE;
+                st.out.event(Event::Port(hca.clone(), port, event));
+            }
+            if state == PortState::Active {
+                let event = bindings::ib_event_type_IB_EVENT_PORT_ACTIVE;
+                st.out.event(Event::Port(hca.clone(), port, event));
+            }
+        }
+        st.tell();
     }
 
     /// Takes a device away from under its clients, as unbinding its driver would; its ports go down

@@ -257,6 +257,11 @@ impl Drop for Engine {
     }
 }
 
+/// The thread.
+///
+/// # Safety
+///
+/// For [`Engine::start`] alone.
 unsafe extern "C" fn main(data: *mut kernel::ffi::c_void) -> i32 {
     // SAFETY: What `Engine::start` gave.
     let shared = unsafe { &*data.cast::<Shared>() };

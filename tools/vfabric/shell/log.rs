@@ -3,10 +3,9 @@
 //! Lines in the kernel's log, limited in number.
 
 use super::bindings;
-use super::hca::Hca;
 use super::qp::Qp;
 use super::state::State;
-use crate::model::fabric::PortEvent;
+use crate::model::fabric::{NodeId, PortEvent};
 use crate::model::host::MigrationCause;
 use kernel::prelude::*;
 
@@ -15,16 +14,23 @@ fn may_log() -> bool {
     unsafe { bindings::vf_may_log() }
 }
 
-fn name(st: &State, hca: usize) -> &str {
-    st.fabric
-        .node(st.hca_ref(hca).node)
-        .map_or("?", |n| n.name.as_str())
+/// Name of a node.
+pub(crate) fn name(st: &State, node: NodeId) -> &str {
+    st.fabric.node(node).map_or("?", |n| n.name.as_str())
+}
+
+fn hca_name(st: &State, hca: usize) -> &str {
+    name(st, st.hca_ref(hca).node)
 }
 
 /// A request has been tried for the last time.
 pub(crate) fn exhausted(st: &State, qp: &Qp) {
     if may_log() {
-        pr_info!("{} qp {:#x}: retries exhausted\n", name(st, qp.hca), qp.qpn);
+        pr_info!(
+            "{} qp {:#x}: retries exhausted\n",
+            hca_name(st, qp.hca),
+            qp.qpn
+        );
     }
 }
 
@@ -42,7 +48,7 @@ pub(crate) fn migrated(st: &State, qp: &Qp, why: MigrationCause, port: u8, dlid:
     if may_log() {
         pr_info!(
             "{} qp {:#x}: migrated to port {} dlid {} ({})\n",
-            name(st, qp.hca),
+            hca_name(st, qp.hca),
             qp.qpn,
             port,
             dlid,
@@ -52,16 +58,13 @@ pub(crate) fn migrated(st: &State, qp: &Qp, why: MigrationCause, port: u8, dlid:
 }
 
 /// A port has lost its link or become active.
-pub(crate) fn port_event(hca: &Hca, port: u8, kind: PortEvent) {
+pub(crate) fn port_event(st: &State, node: NodeId, port: u8, kind: PortEvent) {
     let what = match kind {
         PortEvent::PortErr => "down",
         PortEvent::PortActive => "active",
         _ => return,
     };
     if may_log() {
-        // SAFETY: The device exists as long as its HCA is in the engine's tables; its name ends
-        // with a zero.
-        let name = unsafe { CStr::from_char_ptr((*hca.ib()).name.as_ptr()) };
-        pr_info!("{name}/{port}: port {what}\n");
+        pr_info!("{}/{}: port {}\n", name(st, node), port, what);
     }
 }

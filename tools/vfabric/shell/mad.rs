@@ -8,6 +8,10 @@ use super::state;
 use crate::model::fabric::{MadRequest, MadResult};
 
 /// `process_mad`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn process(
     ib: *mut bindings::ib_device,
     flags: i32,

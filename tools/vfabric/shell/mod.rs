@@ -4,6 +4,7 @@
 //!
 //! `engine` says how it works and in which order locks are taken.
 
+mod attr;
 pub(crate) mod bindings;
 mod cq;
 mod debugfs;
@@ -16,8 +17,10 @@ mod mad;
 mod modify;
 mod mr;
 mod pd;
+mod post;
 mod qp;
 mod rc_host;
+mod region;
 mod state;
 mod ud;
 mod wq;

@@ -267,6 +267,10 @@ fn try_modify(
 }
 
 /// `modify_qp`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn modify(
     ib: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_attr,
@@ -301,6 +305,10 @@ fn cap(qp: &Qp) -> bindings::ib_qp_cap {
 }
 
 /// `query_qp`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn query(
     ib: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_attr,

@@ -17,6 +17,10 @@ pub(crate) struct VPd {
 static NEXT_PD: Atomic<u32> = Atomic::new(1);
 
 /// `alloc_pd`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn alloc(
     ib: *mut bindings::ib_pd,
     _udata: *mut bindings::ib_udata,
@@ -27,6 +31,10 @@ pub(super) unsafe extern "C" fn alloc(
 }
 
 /// `dealloc_pd`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn dealloc(
     _ib: *mut bindings::ib_pd,
     _udata: *mut bindings::ib_udata,
@@ -88,6 +96,10 @@ unsafe fn av(attr: &bindings::rdma_ah_attr) -> Av {
 }
 
 /// `create_ah`; may be called where nothing may sleep.
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn create_ah(
     ib: *mut bindings::ib_ah,
     attr: *mut bindings::rdma_ah_init_attr,
@@ -104,6 +116,10 @@ pub(super) unsafe extern "C" fn create_ah(
 }
 
 /// `query_ah`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn query_ah(
     ib: *mut bindings::ib_ah,
     attr: *mut bindings::rdma_ah_attr,
@@ -114,6 +130,10 @@ pub(super) unsafe extern "C" fn query_ah(
 }
 
 /// `destroy_ah`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn destroy_ah(_ib: *mut bindings::ib_ah, _flags: u32) -> i32 {
     0
 }

@@ -345,6 +345,10 @@ unsafe fn try_create(ib: *mut bindings::ib_qp, attr: &mut bindings::ib_qp_init_a
 }
 
 /// `create_qp`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn create(
     ib: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_init_attr,
@@ -358,6 +362,10 @@ pub(super) unsafe extern "C" fn create(
 }
 
 /// `destroy_qp`
+///
+/// # Safety
+///
+/// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn destroy(
     ib: *mut bindings::ib_qp,
     _udata: *mut bindings::ib_udata,
@@ -379,74 +387,4 @@ pub(super) unsafe extern "C" fn destroy(
     qp.send_cq.scrub(qp.handle);
     qp.recv_cq.scrub(qp.handle);
     0
-}
-
-/// `post_send`; any context.
-pub(super) unsafe extern "C" fn post_send(
-    ib: *mut bindings::ib_qp,
-    mut wr: *const bindings::ib_send_wr,
-    bad: *mut *const bindings::ib_send_wr,
-) -> i32 {
-    // SAFETY: A live queue pair of a live device.
-    let (qp, hca): (_, ArcBorrow<'_, Hca>) = unsafe { (from_ib(ib), hca::from_ib((*ib).device)) };
-    let mut ret = Ok(());
-    {
-        let mut sq = qp.sq.lock();
-        if qp.state() < bindings::ib_qp_state_IB_QPS_RTS {
-            ret = Err(EINVAL);
-        }
-        while ret.is_ok() && !wr.is_null() {
-            // SAFETY: The consumer's list of valid work requests.
-            ret = unsafe { sq.post(&*wr) };
-            if ret.is_ok() {
-                // SAFETY: As above.
-                wr = unsafe { (*wr).next };
-            }
-        }
-    }
-    hca.shared.activate(qp);
-    match ret {
-        Ok(()) => 0,
-        Err(e) => {
-            // SAFETY: The consumer wants to know which one; on success it is left alone.
-            unsafe { *bad = wr };
-            e.to_errno()
-        }
-    }
-}
-
-/// `post_recv`; any context.
-pub(super) unsafe extern "C" fn post_recv(
-    ib: *mut bindings::ib_qp,
-    mut wr: *const bindings::ib_recv_wr,
-    bad: *mut *const bindings::ib_recv_wr,
-) -> i32 {
-    // SAFETY: A live queue pair of a live device.
-    let (qp, hca): (_, ArcBorrow<'_, Hca>) = unsafe { (from_ib(ib), hca::from_ib((*ib).device)) };
-    let mut ret = Ok(());
-    {
-        let mut rq = qp.rq.lock();
-        if qp.state() == bindings::ib_qp_state_IB_QPS_RESET {
-            ret = Err(EINVAL);
-        }
-        while ret.is_ok() && !wr.is_null() {
-            // SAFETY: The consumer's list of valid work requests.
-            ret = unsafe { rq.post(&*wr) };
-            if ret.is_ok() {
-                // SAFETY: As above.
-                wr = unsafe { (*wr).next };
-            }
-        }
-    }
-    if qp.state() == bindings::ib_qp_state_IB_QPS_ERR {
-        hca.shared.activate(qp);
-    }
-    match ret {
-        Ok(()) => 0,
-        Err(e) => {
-            // SAFETY: As in `post_send`.
-            unsafe { *bad = wr };
-            e.to_errno()
-        }
-    }
 }

@@ -7,9 +7,9 @@ use super::engine::Outbox;
 use super::event::Event;
 use super::hca::Hca;
 use super::log;
-use super::mr::Regions;
 use super::qp::{self, Qp};
 use super::rc_host::RcHost;
+use super::region::Regions;
 use super::ud;
 use crate::model::fabric::{Fabric, NodeId, Output, PortEvent};
 use crate::model::packet::{Opcode, Packet};
@@ -311,7 +311,7 @@ impl State {
             return;
         };
         if let Some(hca) = self.hca(index).hca.clone() {
-            log::port_event(&hca, port, kind);
+            log::port_event(self, node, port, kind);
             self.out.event(Event::Port(hca, port, event));
         }
     }

@@ -215,9 +215,10 @@ impl SendQueue {
             len = len.checked_add(l).ok_or(EINVAL)?;
         }
         let at = self.ring.slot(self.ring.tail);
-        // SAFETY: By the caller's promise.
         let extra = match self.dests.get_mut(at) {
+            // SAFETY: By the caller's promise; only a datagram queue has destinations.
             Some(dest) => unsafe { datagram(wr, dest)? },
+            // SAFETY: By the caller's promise.
             None => unsafe { connected(wr)? },
         };
         let slot = SendSlot {
@@ -280,9 +281,10 @@ impl SendQueue {
 unsafe fn datagram(wr: &bindings::ib_send_wr, dest: &mut UdDest) -> Result<Extra> {
     let extra = match wr.opcode {
         bindings::ib_wr_opcode_IB_WR_SEND => Extra::None,
-        // SAFETY: This opcode carries immediate data.
         bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => {
-            Extra::Imm(unsafe { *wr.ex.imm_data.as_ref() })
+            // SAFETY: This opcode carries immediate data.
+            let imm = unsafe { *wr.ex.imm_data.as_ref() };
+            Extra::Imm(imm)
         }
         _ => return Err(EINVAL),
     };
