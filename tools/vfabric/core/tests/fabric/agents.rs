@@ -409,3 +409,16 @@ fn the_capability_mask_is_the_hosts() {
     net.fabric.modify_port(id, 1, 0, 1 << 1);
     assert_eq!(port_info(&mut net, "vhca2/1")[64 + 23] & 2, 0);
 }
+
+#[test]
+fn a_base_port_0_has_one_lid_whatever_the_lmc() {
+    let (mut net, sm) = rails();
+    let lid = net.lid("sw0/0");
+    let path = sm.path_to("sw0").to_vec();
+    let mut pi = sm.ask(&mut net, &path, GET, PORT_INFO, 0, &[]).unwrap()[64..128].to_vec();
+    pi[34] = 2;
+    let answer = sm.ask(&mut net, &path, SET, PORT_INFO, 0, &pi).unwrap();
+    assert_eq!((status(&answer), answer[64 + 34] & 7), (0, 0));
+    let port0 = net.fabric.port(net.id("sw0"), 0).unwrap();
+    assert!(port0.owns_lid(lid) && !port0.owns_lid(lid + 1));
+}

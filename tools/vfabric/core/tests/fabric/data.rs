@@ -235,3 +235,43 @@ fn a_ring_of_switches_ends_by_hop_count() {
     assert_eq!(net.fabric.stats().looped, 3);
     assert_eq!(net.fabric.next_due(), None);
 }
+
+#[test]
+fn lids_above_the_top_of_the_table_lead_nowhere() {
+    let (mut net, sm) = rails();
+    let (slid, dlid) = (net.lid("vhca0/1"), net.lid("vhca1/1"));
+    for (top, arrives) in [(dlid, true), (dlid - 1, false)] {
+        let mut info = sm.ask(&mut net, &[1], GET, SWITCH_INFO, 0, &[]).unwrap()[64..128].to_vec();
+        info[6..8].copy_from_slice(&top.to_be_bytes());
+        sm.ask(&mut net, &[1], SET, SWITCH_INFO, 0, &info).unwrap();
+        net.send("vhca0/1", datagram(slid, dlid, 40, 50, b"top"));
+        assert_eq!(
+            !net.take_arrived().is_empty(),
+            arrives,
+            "LinearFDBTop {top}"
+        );
+    }
+}
+
+#[test]
+fn too_many_packets_are_lost_and_counted_and_the_rest_keeps_its_order() {
+    let (mut net, _) = rails();
+    let (node, port) = net.end("vhca0/1");
+    let (slid, dlid) = (net.lid("vhca0/1"), net.lid("vhca1/1"));
+    for n in 0..66_000u32 {
+        let packet = datagram(slid, dlid, 40, 50, &n.to_be_bytes());
+        net.fabric.transmit(node, port, packet, net.now);
+    }
+    net.run();
+    let lost = net.fabric.stats().no_room;
+    assert!(lost > 0);
+    assert_eq!(net.arrived.len() as u64 + lost, 66_000);
+    for (n, a) in (0u32..).zip(&net.arrived) {
+        assert_eq!(*a.packet.payload, n.to_be_bytes());
+    }
+    assert_eq!(dropped(&net, "sw0/1"), lost);
+    // And it goes on.
+    net.arrived.clear();
+    net.send("vhca0/1", datagram(slid, dlid, 40, 50, b"next"));
+    assert_eq!(net.take_arrived(), ["vhca1/1"]);
+}
