@@ -9,6 +9,7 @@ mod data;
 mod directed;
 mod faults;
 mod net;
+mod portinfo;
 mod random;
 mod sm;
 mod sweep;
