@@ -25,7 +25,7 @@ thread_local! {
     static FAILS_IN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Makes one [`KVec::from_elem`] of this thread fail, after `n` that succeed.
+/// Makes one [`KVec::from_elem`] or [`KVec::zeroed`] of this thread fail, after `n` that succeed.
 pub fn fail_once_after(n: usize) {
     FAILS_IN.set(Some(n));
 }
@@ -71,6 +71,9 @@ impl<T> KVec<T> {
     where
         T: Clone + Default,
     {
+        if fails() {
+            return Err(AllocError);
+        }
         Ok(KVec(vec![T::default(); n]))
     }
 

@@ -336,7 +336,7 @@ fn answers(port: u8, change: impl FnOnce(&mut Packet)) -> bool {
     w.write_nothing(0);
     let (_, _, mut packet) = w.log.pop().unwrap();
     change(&mut packet);
-    w.call(1, |qp, host| qp.receive(port, packet, host));
+    w.deliver(1, port, packet);
     w.sent[1] == 1
 }
 
@@ -375,7 +375,7 @@ fn a_global_route_has_to_match() {
             ..packet.grh.unwrap()
         });
         let sent = w.sent[1];
-        w.call(1, |qp, host| qp.receive(1, packet, host));
+        w.deliver(1, 1, packet);
         assert_eq!(w.sent[1], sent);
     }
 }
@@ -396,9 +396,9 @@ fn path_bits_choose_one_of_a_ports_lids() {
     assert_eq!((packet.lrh.slid, packet.lrh.dlid), (0x102, 0x202));
     let mut other = copy(&packet);
     other.lrh.dlid = 0x201;
-    w.call(1, |qp, host| qp.receive(1, other, host));
+    w.deliver(1, 1, other);
     assert_eq!(w.sent[1], 0);
-    w.call(1, |qp, host| qp.receive(1, packet, host));
+    w.deliver(1, 1, packet);
     assert_eq!(w.sent[1], 1);
 }
 
@@ -485,7 +485,7 @@ fn packets_that_do_not_make_a_message_are_invalid_requests() {
         for (i, mut p) in packets.into_iter().enumerate() {
             p.bth.psn = (start_psn(0) + i as u32) & 0xff_ffff;
             assert_eq!(w.states()[1], State::Rts, "{name}");
-            w.call(1, |qp, host| qp.receive(1, p, host));
+            w.deliver(1, 1, p);
         }
         assert_eq!(w.states()[1], State::Err, "{name}");
         assert_eq!(w.nodes[1].events, [QpEvent::ReqErr], "{name}");
@@ -508,12 +508,12 @@ fn datagrams_and_answers_to_nothing_are_ignored() {
     ] {
         for psn in [0, start_psn(0), start_psn(1), start_psn(1) + 1] {
             let mut p = request(opcode, psn, 10);
-            w.call(1, |qp, host| qp.receive(1, copy(&p), host));
+            w.deliver(1, 1, copy(&p));
             p.aeth = Some(vfabric_core::model::packet::Aeth {
                 syndrome: Syndrome::Nak(NakCode::RemoteAccess),
                 msn: 0,
             });
-            w.call(1, |qp, host| qp.receive(1, p, host));
+            w.deliver(1, 1, p);
         }
     }
     assert_eq!(w.sent, [0, 0]);

@@ -5,7 +5,8 @@
 //! Node 0 has the LIDs 1 (port 1) and 2 (port 2), node 1 the LIDs 11 and 12. Every port reaches
 //! every other; packets between the same two ports stay in order.
 
-#![allow(dead_code)]
+// Each test file uses a part of it.
+#![allow(dead_code, unused_imports)]
 
 pub mod node;
 pub mod world;
@@ -126,6 +127,23 @@ pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
             (x >> 24) as u8
         })
         .collect()
+}
+
+/// Numbers that look random (xorshift).
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Dice(seed | 1)
+    }
+
+    /// From 0 to `n` - 1.
+    pub fn roll(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
 }
 
 pub fn copy(p: &Packet) -> Packet {

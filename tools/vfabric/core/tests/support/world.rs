@@ -124,8 +124,27 @@ impl World {
     }
 
     pub fn call<R>(&mut self, node: usize, f: impl FnOnce(&mut Rc, &mut Node) -> R) -> R {
+        self.watch(node, false, f)
+    }
+
+    /// Hands a packet to a queue pair.
+    pub fn deliver(&mut self, node: usize, port: u8, packet: Packet) {
+        // It may bring REARM to ARMED, and be the NAK that is one too many.
+        let arms = !packet.bth.mig_req;
+        self.watch(node, arms, |qp, host| qp.receive(port, packet, host));
+    }
+
+    fn watch<R>(&mut self, node: usize, arms: bool, f: impl FnOnce(&mut Rc, &mut Node) -> R) -> R {
         self.nodes[node].now = self.now;
+        let before = self.qps[node].query().mig;
         let r = f(&mut self.qps[node], &mut self.nodes[node]);
+        let after = self.qps[node].query().mig;
+        if self.qps[node].state() != State::Reset {
+            // IBA figure 216, whatever happens.
+            assert!(arms || (before, after) != (MigState::Rearm, MigState::Migrated));
+            assert!(arms || (before, after) != (MigState::Rearm, MigState::Armed));
+            assert_ne!((before, after), (MigState::Migrated, MigState::Armed));
+        }
         self.transmit(node);
         r
     }
@@ -201,7 +220,7 @@ impl World {
             }
             let (to, port, packet) = entry.remove();
             if !self.cut.contains(&(to, port)) {
-                self.call(to, |qp, host| qp.receive(port, packet, host));
+                self.deliver(to, port, packet);
             }
         }
         true
@@ -209,7 +228,7 @@ impl World {
 
     /// Until nothing is under way and no timer runs.
     pub fn run(&mut self) {
-        for _ in 0..1_000_000 {
+        for _ in 0..100_000 {
             if !self.step(u64::MAX) {
                 return;
             }

@@ -26,7 +26,7 @@ mod psn;
 mod requester;
 mod responder;
 
-use super::super::mem::KVec;
+use super::super::mem::{AllocError, KVec, GFP_ATOMIC};
 use super::host::{Host, QpEvent};
 use super::packet::{Bth, Lrh, Opcode, Packet};
 pub use attr::{Attributes, Counters, Error, MigState, Modify, Path, Quirks, State};
@@ -38,6 +38,14 @@ use responder::Responder;
 /// The longest message, in bytes: `max_msg_sz` of the port. Half of what IBA 9.7.7.1 allows, so
 /// that a READ spans fewer PSNs than can be told from duplicates, whatever the MTU.
 pub const MAX_MESSAGE: u32 = 1 << 30;
+
+/// Room for the payload of a packet.
+fn buffer(len: u32) -> Result<KVec<u8>, AllocError> {
+    match len {
+        0 => Ok(KVec::new()),
+        n => KVec::<u8>::zeroed(n as usize, GFP_ATOMIC),
+    }
+}
 
 /// An RC queue pair.
 #[derive(Debug)]

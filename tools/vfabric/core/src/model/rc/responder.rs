@@ -6,11 +6,11 @@
 //! again, a READ is carried out again. One that comes too early shows that another was lost: it is
 //! answered by a NAK, once, and dropped.
 
-use super::super::super::mem::{KVec, GFP_ATOMIC};
+use super::super::super::mem::KVec;
 use super::super::host::{Access, Host, MemError, QpEvent, RecvDone, Status};
 use super::super::packet::{Aeth, NakCode, Opcode, Packet, Position, Reth, Syndrome};
 use super::requester::position;
-use super::{Psn, Rc, MAX_MESSAGE};
+use super::{buffer, Psn, Rc, MAX_MESSAGE};
 
 const MSN_MASK: u32 = 0x00ff_ffff;
 
@@ -296,12 +296,10 @@ impl Rc {
         let n = self.packets(reth.len);
         for k in 0..n {
             let (offset, size) = self.span(k, reth.len);
-            let mut payload = KVec::new();
+            let Ok(mut payload) = buffer(size) else {
+                continue;
+            };
             if size > 0 {
-                payload = match KVec::<u8>::zeroed(size as usize, GFP_ATOMIC) {
-                    Ok(p) => p,
-                    Err(_) => continue,
-                };
                 let va = reth.va.wrapping_add(u64::from(offset));
                 host.remote_read(reth.rkey, va, &mut payload)?;
             }

@@ -2,10 +2,10 @@
 
 //! Sending requests, from the cursor on.
 
-use super::super::super::super::mem::{KVec, GFP_ATOMIC};
+use super::super::super::super::mem::KVec;
 use super::super::super::host::{Host, SendOp, SendWqe, Status};
 use super::super::super::packet::{Opcode, Position, Reth};
-use super::super::{Rc, State, MAX_MESSAGE};
+use super::super::{buffer, Rc, State, MAX_MESSAGE};
 use super::WINDOW;
 
 /// An ACK is asked for by one in so many packets at least.
@@ -113,12 +113,7 @@ impl Rc {
         let at = position(k, n);
         let (offset, size) = self.span(k, wqe.len);
 
-        let payload = if size == 0 {
-            Some(KVec::new())
-        } else {
-            KVec::<u8>::zeroed(size as usize, GFP_ATOMIC).ok()
-        };
-        if let Some(mut payload) = payload {
+        if let Ok(mut payload) = buffer(size) {
             if size > 0 && host.gather(self.req.cur, offset, &mut payload).is_err() {
                 return self.give_up(Status::LocProt, host);
             }
