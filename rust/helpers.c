@@ -7,7 +7,6 @@
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
 #include <linux/objtool.h>
-#include <linux/ratelimit.h>
 #include <linux/rcupdate.h>
 #include <linux/workqueue.h>
 #include <asm/linkage.h>
@@ -94,14 +93,6 @@ const char *rust_helper_apm_driver(const struct ib_device *dev)
 struct workqueue_struct *rust_helper_apm_alloc_workqueue(void)
 {
 	return alloc_workqueue("ib_cm_apm", WQ_UNBOUND | WQ_MEM_RECLAIM, 64);
-}
-
-/* For what a peer can cause: ten lines in five seconds. */
-bool rust_helper_apm_log_allowed(void)
-{
-	static DEFINE_RATELIMIT_STATE(state, 5 * HZ, 10);
-
-	return __ratelimit(&state);
 }
 
 /*

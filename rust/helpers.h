@@ -43,7 +43,6 @@ void rust_helper_apm_call_destroy(struct ib_cm_id *id, int err, unsigned long fn
 
 const char *rust_helper_apm_driver(const struct ib_device *dev);
 struct workqueue_struct *rust_helper_apm_alloc_workqueue(void);
-bool rust_helper_apm_log_allowed(void);
 
 bool rust_helper_apm_enable(void);
 unsigned int rust_helper_apm_req_hold_ms(void);

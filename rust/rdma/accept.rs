@@ -50,7 +50,7 @@ impl Service {
         let conn = match self.table.find(id) {
             Some(conn) => conn,
             // SAFETY: By the function's contract.
-            None if rtr => match unsafe { self.passive(id, attr) } {
+            None if rtr => match unsafe { self.passive(id, attr, *mask & bit != 0) } {
                 Some(conn) => conn,
                 None => return,
             },
@@ -92,11 +92,12 @@ impl Service {
     ///
     /// # Safety
     ///
-    /// `id` is a live cm_id, `attr` made for it for RTR.
+    /// `id` is a live cm_id, `attr` made for it for RTR, with an alternate where `offered`.
     unsafe fn passive(
         &self,
         id: *mut rdma::ib_cm_id,
         attr: &rdma::ib_qp_attr,
+        offered: bool,
     ) -> Option<Arc<Connection>> {
         // SAFETY: `id` is live.
         let (state, service_id, dev) =
@@ -112,10 +113,6 @@ impl Service {
         let infiniband = attr.ah_attr.type_ == rdma::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
         // SAFETY: As above.
         let verdict = unsafe { verdict(id, infiniband, service_id, None) };
-        // The CM gives an alternate a LID, always; its port is 0 where it is none of ours.
-        // SAFETY: Attributes of the type IB where this is looked at.
-        let alternate = infiniband.then(|| unsafe { path::ah_dlid(&attr.alt_ah_attr) });
-        let offered = alternate.is_some_and(|dlid| dlid != 0) && attr.alt_port_num != 0;
         let mut inner = conn.lock();
         inner.was_offered = offered;
         inner.peer_qpn = attr.dest_qp_num;

@@ -117,7 +117,7 @@ impl Service {
             return;
         }
         // SAFETY: By the function's contract.
-        if unsafe { cm_id::is_established(id) } {
+        if unsafe { cm_id::was_established(id) } {
             stats::count(Stat::PredatesLoad);
         }
     }

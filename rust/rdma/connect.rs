@@ -30,7 +30,9 @@ pub(super) unsafe fn verdict(
     service_id: u64,
     ulp: Option<&Name>,
 ) -> Verdict {
-    let params = Params::read();
+    let Ok(params) = Params::read() else {
+        return Verdict::LeaveAlone(Reason::CmState);
+    };
     // SAFETY: A cm_id's device is registered as long as the cm_id lives.
     let (device, driver, apm) = unsafe {
         let dev = (*id).device;

@@ -5,6 +5,7 @@
 use super::bindings as rdma;
 use crate::apm::policy;
 use kernel::ffi::c_char;
+use kernel::prelude::*;
 
 const LIST_MAX: usize = rdma::APM_LIST_MAX as usize;
 
@@ -16,34 +17,33 @@ pub(crate) struct Params {
     drivers: List,
 }
 
-struct List {
-    bytes: [u8; LIST_MAX],
-    len: usize,
-}
+/// On the heap: the stack below a ULP is shared with it.
+struct List(KVec<u8>);
 
 impl List {
-    fn read(which: rdma::apm_list) -> Self {
-        let mut bytes = [0u8; LIST_MAX];
+    fn read(which: rdma::apm_list) -> Result<Self> {
+        let mut bytes = KVec::from_elem(0, LIST_MAX, GFP_KERNEL)?;
         // SAFETY: The buffer has `LIST_MAX` bytes.
         let len = unsafe { rdma::apm_list(which, bytes.as_mut_ptr().cast(), LIST_MAX) };
-        Self { bytes, len }
+        bytes.truncate(len);
+        Ok(Self(bytes))
     }
 
     fn as_str(&self) -> &str {
         // Checked to be ASCII when it was set.
-        core::str::from_utf8(self.bytes.get(..self.len).unwrap_or(&[])).unwrap_or("")
+        core::str::from_utf8(&self.0).unwrap_or("")
     }
 }
 
 impl Params {
-    /// Reads them.
-    pub(crate) fn read() -> Self {
-        Self {
+    /// Reads them. ENOMEM; process context.
+    pub(crate) fn read() -> Result<Self> {
+        Ok(Self {
             // SAFETY: No preconditions.
             enable: unsafe { rdma::apm_enable() },
-            devices: List::read(rdma::apm_list_APM_LIST_DEVICES),
-            drivers: List::read(rdma::apm_list_APM_LIST_DRIVERS),
-        }
+            devices: List::read(rdma::apm_list_APM_LIST_DEVICES)?,
+            drivers: List::read(rdma::apm_list_APM_LIST_DRIVERS)?,
+        })
     }
 
     /// `devices`.
