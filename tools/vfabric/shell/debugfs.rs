@@ -4,7 +4,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `control` | write one command: those of the fabric (`cut`, `join`, `blackhole`, `clear`) and `remove NODE` |
+//! | `control` | write one command: those of the fabric (`cut`, `join`, `blackhole`, `clear`, `mad`) and `remove NODE` |
 //! | `ports` | a line for each port |
 //! | `qps` | a line for each RC queue pair |
 //! | `migrations` | counts by cause, in all and for each HCA |
@@ -116,6 +116,10 @@ fn announce(st: &State, command: Control) {
             port,
         ),
         Control::Clear(p) => ("clear", p),
+        Control::Mad => {
+            pr_info!("the rules for MADs are others now\n");
+            return;
+        }
     };
     pr_info!("{} {}/{}\n", what, name(st, at.node), at.port);
 }

@@ -8,6 +8,7 @@ mod counters;
 mod data;
 mod directed;
 mod faults;
+mod madrules;
 mod net;
 mod portinfo;
 mod random;

@@ -8,6 +8,7 @@
 //! | `join NODE/PORT` | plugs it in again: both ends train to Init |
 //! | `blackhole NODE/PORT [in\|out\|both]` | the port stays up and loses, unnoticed, all that arrives, leaves or both (default), subnet management included |
 //! | `clear NODE/PORT` | ends a blackhole |
+//! | `mad …` | loses or changes single MADs: see `madrule.rs` |
 
 use super::{Fabric, PortRef};
 use core::fmt;
@@ -30,6 +31,8 @@ pub enum Control {
     },
     /// The port loses nothing any more.
     Clear(PortRef),
+    /// The rules for MADs are others.
+    Mad,
 }
 
 /// Why a command was not carried out.
@@ -51,6 +54,10 @@ pub enum ControlError {
     BadDirection,
     /// More words than the command has.
     TooMuch,
+    /// Not a rule for MADs.
+    BadMadRule,
+    /// No room for another rule.
+    TooManyRules,
 }
 
 impl ControlError {
@@ -58,13 +65,17 @@ impl ControlError {
     pub fn as_str(self) -> &'static str {
         match self {
             ControlError::Empty => "no command",
-            ControlError::UnknownCommand => "the commands are cut, join, blackhole and clear",
+            ControlError::UnknownCommand => "the commands are cut, join, blackhole, clear and mad",
             ControlError::BadPort => "a port is NODE/PORT",
             ControlError::UnknownNode => "no such node",
             ControlError::NoSuchPort => "the node has no such port",
             ControlError::NoLink => "there is no link at this port",
             ControlError::BadDirection => "a direction is in, out or both",
             ControlError::TooMuch => "too many words",
+            ControlError::BadMadRule => {
+                "a rule is drop or rewrite, class=, attr=, for rewrite offset= and value=, perhaps method=, count="
+            }
+            ControlError::TooManyRules => "too many rules for MADs are in force",
         }
     }
 }
@@ -80,6 +91,9 @@ impl Fabric {
     pub fn control(&mut self, line: &str, now_ns: u64) -> Result<Control, ControlError> {
         let mut words = line.split_ascii_whitespace();
         let command = words.next().ok_or(ControlError::Empty)?;
+        if command == "mad" {
+            return self.mad_rules.command(words).map(|()| Control::Mad);
+        }
         if !matches!(command, "cut" | "join" | "blackhole" | "clear") {
             return Err(ControlError::UnknownCommand);
         }

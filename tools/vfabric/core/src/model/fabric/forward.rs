@@ -49,6 +49,9 @@ impl Fabric {
             return self.discard(from);
         };
         packet.lrh.vl = vl;
+        if !self.mad_fate(&mut packet) {
+            return;
+        }
         if own {
             return self.launch(from, true, 0, packet);
         }

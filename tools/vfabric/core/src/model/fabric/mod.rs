@@ -20,6 +20,7 @@ mod forward;
 mod gsi;
 mod link;
 mod mad;
+mod madrule;
 mod node;
 mod pma;
 pub mod port;
@@ -133,6 +134,7 @@ pub struct Fabric {
     packets: Ring<Flight>,
     events: Ring<(PortRef, PortEvent)>,
     stats: Stats,
+    mad_rules: madrule::MadRules,
     /// When the earliest trap of all nodes is due.
     trap_due: Option<u64>,
 }
@@ -149,6 +151,7 @@ impl Fabric {
             packets: Ring::new(PACKETS.0, PACKETS.1)?,
             events: Ring::new(EVENTS.0, EVENTS.1)?,
             stats: Stats::default(),
+            mad_rules: madrule::MadRules::default(),
             trap_due: None,
         };
         for link in topology.links() {

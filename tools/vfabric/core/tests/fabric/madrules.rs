@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! MADs that are lost or changed on their way.
+
+use crate::net::{datagram, mad, Net};
+use crate::sm::rails;
+use vfabric_core::model::fabric::control::ControlError;
+
+/// What of a MAD to QP 1 arrives at the other end.
+fn send(net: &mut Net, class: u8, method: u8, attr: u16) -> Option<Vec<u8>> {
+    let packet = datagram(
+        net.lid("vhca0/1"),
+        net.lid("vhca1/1"),
+        1,
+        1,
+        &mad(class, method, attr, 0),
+    );
+    net.send("vhca0/1", packet);
+    net.arrived.pop_front().map(|a| a.packet.payload.to_vec())
+}
+
+#[test]
+fn drop_meets_class_attribute_and_method_and_counts() {
+    let (mut net, _) = rails();
+    net.control("mad drop class=3 attr=0x11 method=0x12 count=2");
+    assert!(send(&mut net, 3, 0x12, 0x35).is_some());
+    assert!(send(&mut net, 7, 0x12, 0x11).is_some());
+    assert!(send(&mut net, 3, 0x92, 0x11).is_some());
+    assert!(send(&mut net, 3, 0x12, 0x11).is_none());
+    assert!(send(&mut net, 3, 0x12, 0x11).is_none());
+    assert!(send(&mut net, 3, 0x12, 0x11).is_some());
+    assert_eq!(net.fabric.mad_rules_used(), 2);
+}
+
+#[test]
+fn rewrite_puts_bytes_in_place_and_clear_ends_it() {
+    let (mut net, _) = rails();
+    net.control("mad rewrite class=7 attr=16 offset=254 value=beef");
+    let got = send(&mut net, 7, 3, 16).unwrap();
+    assert_eq!(got[254..], [0xbe, 0xef]);
+    assert_eq!(got[..254], mad(7, 3, 16, 0)[..254]);
+    net.control("mad clear");
+    assert_eq!(send(&mut net, 7, 3, 16).unwrap(), mad(7, 3, 16, 0));
+}
+
+#[test]
+fn other_packets_are_not_touched() {
+    let (mut net, _) = rails();
+    net.control("mad drop class=7 attr=16");
+    let payload = mad(7, 3, 16, 0);
+    let packet = datagram(net.lid("vhca0/1"), net.lid("vhca1/1"), 40, 50, &payload);
+    net.send("vhca0/1", packet);
+    assert_eq!(net.take_arrived(), ["vhca1/1"]);
+}
+
+#[test]
+fn what_is_no_rule_is_refused() {
+    let (mut net, _) = rails();
+    for line in [
+        "mad",
+        "mad melt",
+        "mad clear all",
+        "mad drop",
+        "mad drop class=3",
+        "mad drop class=256 attr=1",
+        "mad drop class=3 attr=1 count=0",
+        "mad drop class=3 attr=1 offset=1",
+        "mad rewrite class=3 attr=1 offset=255 value=abcd",
+        "mad rewrite class=3 attr=1 offset=1 value=abc",
+        "mad rewrite class=3 attr=1 offset=1 value=",
+        "mad rewrite class=3 attr=1 offset=1 value=zz",
+        "mad rewrite class=3 attr=1 offset=1 value=0102030405060708090a0b0c0d0e0f1011",
+    ] {
+        let got = net.fabric.control(line, 0);
+        assert_eq!(got, Err(ControlError::BadMadRule), "{line}");
+    }
+    assert!(send(&mut net, 3, 1, 1).is_some());
+    for _ in 0..16 {
+        net.control("mad drop class=3 attr=1");
+    }
+    let got = net.fabric.control("mad drop class=3 attr=1", 0);
+    assert_eq!(got, Err(ControlError::TooManyRules));
+}
