@@ -22,12 +22,10 @@ use kernel::sync::Arc;
 pub(crate) struct RcHost<'a> {
     st: &'a mut State,
     qp: &'a Arc<Qp>,
-    /// The send request looked at last, and its list.
+    /// Whose list the engine's `lists.send` is.
     send_index: Option<u32>,
-    send: SgList,
-    /// Whether `recv` is the list of the receive at the head.
+    /// Whether `lists.recv` is the list of the receive at the head.
     recv_loaded: bool,
-    recv: SgList,
 }
 
 impl<'a> RcHost<'a> {
@@ -36,17 +34,15 @@ impl<'a> RcHost<'a> {
             st,
             qp,
             send_index: None,
-            send: SgList::new(),
             recv_loaded: false,
-            recv: SgList::new(),
         }
     }
 
-    /// Makes `send` the list of request `index`.
+    /// Makes `lists.send` the list of request `index`.
     fn load_send(&mut self, index: u32) -> Result<(), MemError> {
         if self.send_index != Some(index) {
             self.send_index = None;
-            let loaded = self.qp.sq.lock().list(index, &mut self.send);
+            let loaded = self.qp.sq.lock().list(index, &mut self.st.lists.send);
             loaded.ok_or(MemError::Length)?;
             self.send_index = Some(index);
         }
@@ -195,12 +191,12 @@ impl Host for RcHost<'_> {
 
     fn gather(&mut self, index: u32, offset: u32, out: &mut [u8]) -> Result<(), MemError> {
         self.load_send(index)?;
-        gather(self.mrs(), self.qp.pd, &self.send, offset, out)
+        gather(self.mrs(), self.qp.pd, &self.st.lists.send, offset, out)
     }
 
     fn scatter(&mut self, index: u32, offset: u32, data: &[u8]) -> Result<(), MemError> {
         self.load_send(index)?;
-        scatter(self.mrs(), self.qp.pd, &self.send, offset, data)
+        scatter(self.mrs(), self.qp.pd, &self.st.lists.send, offset, data)
     }
 
     fn local_op(&mut self, index: u32) -> Result<(), Status> {
@@ -246,11 +242,11 @@ impl Host for RcHost<'_> {
 
     fn recv_scatter(&mut self, offset: u32, data: &[u8]) -> Result<(), MemError> {
         if !self.recv_loaded {
-            let loaded = self.qp.rq.lock().list(&mut self.recv);
+            let loaded = self.qp.rq.lock().list(&mut self.st.lists.recv);
             loaded.ok_or(MemError::Length)?;
             self.recv_loaded = true;
         }
-        scatter(self.mrs(), self.qp.pd, &self.recv, offset, data)
+        scatter(self.mrs(), self.qp.pd, &self.st.lists.recv, offset, data)
     }
 
     fn recv_done(&mut self, done: RecvDone) {

@@ -11,6 +11,7 @@ use super::qp::{self, Qp};
 use super::rc_host::RcHost;
 use super::region::Regions;
 use super::ud;
+use super::wq::SgList;
 use crate::model::fabric::{Fabric, NodeId, Output, PortEvent};
 use crate::model::packet::{Opcode, Packet};
 use crate::model::rc;
@@ -183,12 +184,20 @@ impl HcaState {
 /// Key of a timer: when, which HCA, which queue pair.
 pub(crate) type TimerKey = (u64, usize, u32);
 
+/// Scatter/gather lists in use.
+pub(crate) struct Lists {
+    pub(crate) send: SgList,
+    pub(crate) recv: SgList,
+}
+
 /// Everything.
 pub(crate) struct State {
     pub(crate) fabric: Fabric,
     hcas: KVec<HcaState>,
     none: HcaState,
     pub(crate) out: Outbox,
+    /// Lists of the requests that the transport works on during a call: too large for the stack.
+    pub(crate) lists: Lists,
     timers: RBTree<TimerKey, ()>,
 }
 
@@ -204,6 +213,10 @@ impl State {
             hcas,
             none: HcaState::new(NodeId(u16::MAX), 0)?,
             out: Outbox::new(),
+            lists: Lists {
+                send: SgList::new(),
+                recv: SgList::new(),
+            },
             timers: RBTree::new(),
         })
     }
