@@ -5,7 +5,7 @@
 use super::{copy, lid, Node, LATENCY};
 use std::collections::BTreeMap;
 use vfabric_core::model::host::{SendOp, SendWqe, Status};
-use vfabric_core::model::packet::{Opcode, Packet, Syndrome};
+use vfabric_core::model::packet::{Opcode, Packet};
 use vfabric_core::model::rc::{Error, MigState, Modify, Rc, State};
 
 /// A packet under way, as a fault decides about it.
@@ -25,14 +25,6 @@ impl Flight<'_> {
 
     pub fn is_response(&self) -> bool {
         matches!(self.packet.bth.opcode, Opcode::ReadResponse(_))
-    }
-
-    pub fn is_request(&self) -> bool {
-        !self.is_ack() && !self.is_response()
-    }
-
-    pub fn syndrome(&self) -> Option<Syndrome> {
-        self.packet.aeth.map(|a| a.syndrome)
     }
 }
 

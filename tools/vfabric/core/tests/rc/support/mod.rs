@@ -5,9 +5,6 @@
 //! Node 0 has the LIDs 1 (port 1) and 2 (port 2), node 1 the LIDs 11 and 12. Every port reaches
 //! every other; packets between the same two ports stay in order.
 
-// Each test file uses a part of it.
-#![allow(dead_code, unused_imports)]
-
 pub mod node;
 pub mod world;
 
