@@ -75,14 +75,15 @@ unsigned long rust_helper_apm_symbol(const char *name)
  * called directly, so it has no ENDBR: an indirect call to it is a fault on a
  * machine with indirect branch tracking. A return is not tracked.
  */
-asm(".pushsection .text, \"ax\"\n"
-    ".globl rust_helper_apm_call_destroy\n"
-    ".type rust_helper_apm_call_destroy, @function\n"
-    "rust_helper_apm_call_destroy:\n"
-    "	push %rdx\n"
-    ASM_RET
-    ".size rust_helper_apm_call_destroy, . - rust_helper_apm_call_destroy\n"
-    ".popsection\n");
+#define APM_CALL_DESTROY "rust_helper_apm_call_destroy"
+asm(".pushsection .text, \"ax\"\n\t"
+	".globl " APM_CALL_DESTROY "\n\t"
+	".type " APM_CALL_DESTROY ", @function\n"
+	APM_CALL_DESTROY ":\n\t"
+	"push %rdx\n\t"
+	ASM_RET
+	".size " APM_CALL_DESTROY ", . - " APM_CALL_DESTROY "\n\t"
+	".popsection\n");
 STACK_FRAME_NON_STANDARD(rust_helper_apm_call_destroy);
 
 const char *rust_helper_apm_driver(const struct ib_device *dev)

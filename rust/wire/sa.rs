@@ -18,6 +18,17 @@ const METHOD_GET_TABLE_RESP: u8 = 0x92;
 const ATTR_NODE: u16 = 0x11;
 const ATTR_PATH: u16 = 0x35;
 
+// Component masks: one bit for each field of the record, in its order.
+const NODE_LID: u64 = 1 << 0;
+const NODE_NODE_GUID: u64 = 1 << 7;
+const NODE_PORT_GUID: u64 = 1 << 8;
+const PATH_DGID: u64 = 1 << 2;
+const PATH_SGID: u64 = 1 << 3;
+const PATH_REVERSIBLE: u64 = 1 << 11;
+const PATH_NUMB_PATH: u64 = 1 << 12;
+const PATH_PKEY: u64 = 1 << 13;
+const PATH_SL: u64 = 1 << 15;
+
 /// A question to subnet administration, always asked as a table (SubnAdmGetTable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Query {
@@ -57,19 +68,18 @@ impl Query {
         put(mad, 0, [1, CLASS_SUBN_ADM, CLASS_VERSION, METHOD_GET_TABLE])?;
         put(mad, 8, tid.to_be_bytes())?;
         put(mad, 16, self.attribute().to_be_bytes())?;
-        // Bits of the component mask, in the order of the record's fields.
         let mask: u64 = match *self {
             Self::NodeOfLid(lid) => {
                 put(mad, HEADER_LEN, lid.to_be_bytes())?;
-                1 << 0
+                NODE_LID
             }
             Self::PortsOfNode(guid) => {
                 put(mad, HEADER_LEN.checked_add(16)?, guid.to_be_bytes())?;
-                1 << 7
+                NODE_NODE_GUID
             }
             Self::NodeOfPort(guid) => {
                 put(mad, HEADER_LEN.checked_add(24)?, guid.to_be_bytes())?;
-                1 << 8
+                NODE_PORT_GUID
             }
             Self::Paths {
                 sgid,
@@ -84,7 +94,7 @@ impl Query {
                 put(rec, 49, [0x80 | 16])?;
                 put(rec, 50, pkey.to_be_bytes())?;
                 put(rec, 53, [sl & 0xf])?;
-                1 << 2 | 1 << 3 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 15
+                PATH_DGID | PATH_SGID | PATH_REVERSIBLE | PATH_NUMB_PATH | PATH_PKEY | PATH_SL
             }
         };
         put(mad, 48, mask.to_be_bytes())
