@@ -101,6 +101,7 @@ pub(super) unsafe extern "C" fn query_port(
     // SAFETY: A live device, and room for the answer, which core has set to zero.
     let (hca, a) = unsafe { (hca::from_ib(ib), &mut *attr) };
     hca.with_port(port, |p| {
+        a.subnet_prefix = p.gid_prefix;
         a.state = p.state as u32;
         a.phys_state = p.phys as u8;
         a.max_mtu = bindings::ib_mtu_IB_MTU_4096;
