@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 #
 # For people. Kbuild reads the files called Kbuild. `make help` lists what there is.
 

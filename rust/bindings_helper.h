@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* What rust/rdma sees of the kernel beyond kernel::bindings. */
 #include <linux/ftrace.h>
 #include <linux/module.h>

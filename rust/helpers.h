@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* C shims for what Rust cannot call: static inlines, macros, module parameters. */
 #ifndef IB_CM_APM_HELPERS_H
 #define IB_CM_APM_HELPERS_H

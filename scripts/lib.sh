@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 #
 # Shared by the scripts that run on the user's machine: messages, paths, becoming root, and which kernel is meant.

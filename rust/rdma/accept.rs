@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The passive side of setting up a connection, and on both sides the attributes for the QP.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Bindings of the RDMA headers, generated at build time (see `scripts/Makefile.bindgen`).
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! What is done with a cm_id beside what its ULP does: a REQ sent again, a CM that follows a migration.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! What CM events mean for a connection, seen before the ULP sees them; and its end.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The wrappers around functions of ib_cm: each does its part for the connection and calls the original.
 //!

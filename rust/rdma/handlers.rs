@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Wrappers on the CM handlers of the ULPs, so that an event is seen before the ULP sees it.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Function hooks by ftrace: wrappers, which run instead of a function and may call it, and
 //! observers, which see its arguments.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
 //!

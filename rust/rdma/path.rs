@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Path records of the kernel, from and to those of the search; and the check that ib_cm will take an
 //! alternate.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The counters of `rust/apm/stats.rs` and of reasons, as atomics.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! What the communication manager's messages say in numbers (IBA volume 1, chapter 12).
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Layouts of management datagrams (MADs), as the InfiniBand Architecture puts them on the wire.
 //!

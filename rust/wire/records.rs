@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Records of subnet administration (IBA volume 1, chapter 15): NodeRecord and PathRecord.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! MADs of subnet administration (IBA volume 1, chapters 13.6 and 15.2): requests, headers, RMPP data.
 

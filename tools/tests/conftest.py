@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """pytest side of the harness: a fresh guest per scenario, its logs kept, and the dmesg gate after each."""
 
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """`make shell`: an interactive guest with the fabric, a subnet manager and the module."""
 
 import subprocess

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! A software InfiniBand fabric: HCAs that the kernel's RDMA users run on, switches and links
 //! between them, subnet management agents for OpenSM to find.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Runs the unit and property tests of `rust/apm` and `rust/wire` on the host.
 

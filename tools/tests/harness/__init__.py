@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """Harness of the scenarios: a guest, the fabric in it, the ULPs on it. See tools/tests/README.md."""
 
 from .apm import Apm

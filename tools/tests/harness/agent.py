@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """Runs in the guest and carries out what the host asks for over a virtio-serial port.
 
 One JSON object a line in both directions. A request has `id` and `op`; its answer has the same `id` and either `ok`

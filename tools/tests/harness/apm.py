@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """The module under test, as an operator sees it."""
 
 from .fabric import fields, numbers

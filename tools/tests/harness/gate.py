@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """The dmesg gate: what must not stand in a guest kernel's log."""
 
 import re

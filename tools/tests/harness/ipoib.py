@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """IPoIB between HCAs of one kernel.
 
 iSER and NVMe-oF live in the initial network namespace only, so initiator and target share one. That the traffic

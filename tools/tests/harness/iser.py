@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """iSCSI Extensions for RDMA: LIO with ib_isert on one HCA, open-iscsi with ib_iser on the other."""
 
 from . import ulp

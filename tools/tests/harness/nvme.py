@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """NVMe over Fabrics: nvmet-rdma on one HCA, nvme-rdma with the stock nvme-cli on the other."""
 
 from . import ulp

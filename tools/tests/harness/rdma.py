@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """What the RDMA core itself shows about QPs (rdma(8)), independent of fabric and module under test."""
 
 import json

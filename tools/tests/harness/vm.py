@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """A test guest: boots it, runs things in it, keeps what its kernel said."""
 
 import contextlib

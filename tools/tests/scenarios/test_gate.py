@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """The dmesg gate must object to what it is there for: a module plants it."""
 
 import pytest

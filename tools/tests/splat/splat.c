@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Plants what the dmesg gate of the scenarios must find. For a throwaway guest only.
  */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* What the shell sees of the kernel beyond kernel::bindings. */
 #include <linux/module.h>
 #include <rdma/ib_verbs.h>

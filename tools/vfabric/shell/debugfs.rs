@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! `/sys/kernel/debug/vfabric/`: commands, and what the fabric is like.
 //!

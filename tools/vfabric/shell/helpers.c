@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 #include <linux/bottom_half.h>
 #include <linux/cpumask.h>
 #include <linux/hrtimer.h>

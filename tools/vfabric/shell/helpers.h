@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* C shims for what Rust cannot call: static inlines and macros. */
 #ifndef VFABRIC_HELPERS_H
 #define VFABRIC_HELPERS_H

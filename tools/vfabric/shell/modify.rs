@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! `modify_qp` and `query_qp`: between `struct ib_qp_attr` and what the transport and the HCA keep.
 

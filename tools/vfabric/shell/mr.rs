@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Memory regions as core sees them: `ib_mr`, and the page lists that `ib_map_mr_sg` makes.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Posting work requests. Any context: only the work queue's lock is taken, the engine does the rest.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Queue pairs: the object behind core's `ib_qp`, its creation and its end, posting.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The HCA around an RC queue pair: what the transport asks for ([`Host`]).
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Datagrams: QP0, QP1 and UD queue pairs (IBA 9.8.3, 10.2.3).
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The kernel's fallible containers, as far as `model/` uses them, on top of the standard library.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! What the fabric does, without a kernel: packets, links, switches, subnet management agents,
 //! queue pairs and their path migration.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Host tests of the fabric: a subnet manager of their own sweeps it, then packets cross it and links
 //! break. Everything goes through the public interface, as the kernel module uses it.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! A fabric with hosts on it: what the MAD layer of each HCA does, and builders of packets.
 

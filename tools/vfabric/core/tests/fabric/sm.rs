@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! A small subnet manager: it learns the fabric by directed-route SMPs alone, gives LIDs, fills
 //! forwarding tables and brings all ports to Active.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 use proptest::prelude::*;
 use vfabric_core::model::fabric::Fabric;

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Whatever the network and the ULPs do: each request ends once, data arrive in order, intact and
 //! not twice, and both ends stay on the same path.

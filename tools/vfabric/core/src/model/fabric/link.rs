@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Links: how they come up and go down. The one place that changes a link's state but for the SM's
 //! way up from Init to Active, which is in [`super::portinfo`].

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Where things lie in a MAD (IBA 13.4.3, 14.2.1, 16.1.1), and big-endian access to them.
 

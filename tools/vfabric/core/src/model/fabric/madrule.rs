@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Faults of single management datagrams: MADs that HCAs send are lost or changed on their way.
 //!

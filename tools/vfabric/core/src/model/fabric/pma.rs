@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The performance management agent (IBA 16.1): ClassPortInfo, PortCounters and
 //! PortCountersExtended, read and set.

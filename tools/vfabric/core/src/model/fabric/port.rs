@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! A port: what its PortInfo, P_Key table and counters are made of, and the end of a link.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! PortInfo (IBA 14.2.5.6): what the SM sees of a port and changes in it.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The subnet management agent of a node (IBA 14.2): who may ask, what is answered. Tables are in
 //! [`super::tables`], PortInfo is in [`super::portinfo`].

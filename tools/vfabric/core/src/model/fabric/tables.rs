@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The table attributes of the subnet management agent: SwitchInfo, GUIDInfo, P_KeyTable,
 //! SLtoVLMappingTable, VLArbitrationTable and the forwarding tables (IBA 14.2.5.4 to 14.2.5.11).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Trap 128: a switch tells the SM that the state of a link has changed (IBA 14.2.5.1, 14.3).
 //!

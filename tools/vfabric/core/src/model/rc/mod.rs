@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Reliable connected queue pair: IBA vol. 1, chapter 9.7, and automatic path migration, 17.2.8.
 //!

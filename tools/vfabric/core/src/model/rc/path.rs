@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The paths of a queue pair: which packets belong to them, and migration (IBA 17.2.8).
 //!

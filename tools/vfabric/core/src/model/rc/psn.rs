@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Packet sequence numbers: 24 bits, modulo 2^24 (IBA 9.7.1).
 

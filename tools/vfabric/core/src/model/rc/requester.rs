@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The sending side: what has been sent and what has been acknowledged (IBA 9.7.2 and 9.7.5).
 //!

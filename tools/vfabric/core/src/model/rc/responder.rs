@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The receiving side: requests in the order of their PSNs, each once (IBA 9.7.3 to 9.7.5).
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! Two queue pairs, each on a two-port HCA, and a network between them that does what it is told.
 //!
