@@ -153,13 +153,13 @@ impl Cache {
         primary: &Primary,
         hold_ms: u32,
     ) -> Found {
+        if self.stopping.load(Acquire) {
+            return Err(Reason::PolicyOff);
+        }
         let resolution = match self.find_or_begin(queue, raw, primary)? {
             Ok(found) => return found,
             Err(resolution) => resolution,
         };
-        if self.stopping.load(Acquire) {
-            return Err(Reason::PolicyOff);
-        }
         let silent = |set: Option<bool>| {
             let device = devices.enter(raw)?;
             let port = device.port(primary.port)?;
@@ -207,6 +207,9 @@ impl Cache {
             };
             let _ = list.remove(oldest);
         }
+        if self.stopping.load(Acquire) {
+            return Err(Reason::PolicyOff);
+        }
         let begun = Resolution::new(raw, *primary).map_err(|_| Reason::CmState)?;
         list.push(begun.clone(), GFP_KERNEL)
             .map_err(|_| Reason::CmState)?;
@@ -219,9 +222,10 @@ impl Cache {
         self.list.lock().retain(|r| r.device != raw as usize);
     }
 
-    /// Lets all who wait go, and nobody wait any more.
+    /// Lets all who wait go; nobody waits or gets an alternate any more.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Release);
+        // Under the lock: who has not seen the flag has put its search on the list before.
         for resolution in self.list.lock().iter() {
             resolution.done.open();
         }

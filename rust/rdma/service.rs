@@ -2,9 +2,9 @@
 
 //! The module's state, and how its parts are started and stopped.
 //!
-//! Unloading, at any time and under load: new connections are let pass and all known ones let go, so
-//! that nothing of ours touches a cm_id from here on; held REQs are sent; the hooks are taken away and
-//! drained; then the device client, which ends all questions to subnet administration; then the
+//! Unloading, at any time and under load: held REQs are sent, and no more get an alternate; those that
+//! have one are answered; all known connections are let go, so that nothing of ours touches a cm_id
+//! from here on; the hooks are taken away and drained; then the device client, which ends all questions to subnet administration; then the
 //! workqueue. Only then is this state freed.
 
 use super::bindings as rdma;
@@ -21,6 +21,7 @@ use core::mem::size_of;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::Arc;
+use kernel::time::{delay::fsleep, Delta};
 
 /// Address of the state, 0 where there is none.
 static CURRENT: Atomic<usize> = Atomic::new(0);
@@ -98,10 +99,32 @@ impl Hooks {
     }
 }
 
+/// How often, at intervals of 10 ms, it is looked whether REQs with an alternate were answered.
+const SETTLE_TRIES: u32 = 200;
+
+impl Hooks {
+    /// Waits, for two seconds at the longest, until the REQs with an alternate that were sent are
+    /// answered: a peer that refuses one would fail the connection if nobody sent it again.
+    fn settle(&self) {
+        for _ in 0..SETTLE_TRIES {
+            let mut open = false;
+            self.service
+                .table
+                .for_each(|conn| open |= conn.lock().saved.is_some());
+            if !open {
+                return;
+            }
+            fsleep(Delta::from_millis(10));
+        }
+    }
+}
+
 impl Drop for Hooks {
     fn drop(&mut self) {
-        self.service.table.close();
+        // From here on no REQ gets an alternate, and none is held.
         self.service.cache.stop();
+        self.settle();
+        self.service.table.close();
         self.list.clear();
         self.service.handlers.close();
         hook::drain();
