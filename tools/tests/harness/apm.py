@@ -14,6 +14,7 @@ class Apm:
         self.params = params
 
     def up(self):
+        self.vm.modprobe("ib_cm", "rdma_cm")
         self.vm.insmod("ib-cm-apm", **self.params)
         return self
 

@@ -11,7 +11,8 @@ class Report:
     """What a run of fio came to.
 
     `errors` counts failed I/Os and verification errors, `max_pause_s` is the longest time between two completions (the
-    start and the end of the run count as completions), `completions` are the times of them in seconds since the start.
+    start and the end of the run count as completions). `started` and `completions` are times of the guest's
+    CLOCK_MONOTONIC in seconds (see Vm.clock).
     """
 
     rc: int
@@ -49,6 +50,8 @@ class Fio:
             f" --verify_state_save=0 --continue_on_error=all --time_based --runtime={seconds}"
             f" --random_generator=tausworthe64"
             f" --output-format=json --output={self.base}.json --write_lat_log={self.base} --log_avg_msec=0"
+            # Times of CLOCK_MONOTONIC, so that they can be set beside what happened in the fabric.
+            f" --log_alternate_epoch=1 --log_alternate_epoch_clock_id=1"
         )
         if rate:
             self.cmd += f" --rate={rate},{rate}"
@@ -80,7 +83,9 @@ class Fio:
         for line in self.vm.read(f"{self.base}_clat.1.log").splitlines():
             ends.append(int(line.split(",")[0]) / 1000)
         ends.sort()
-        marks = [0.0, *ends, max(job["job_runtime"] / 1000, ends[-1] if ends else 0.0)]
+        # The job begins some time after the command does; its first I/O is close enough.
+        started = ends[0] if ends else self.started
+        marks = [started, *ends, max(started + job["job_runtime"] / 1000, ends[-1] if ends else started)]
         return Report(
             rc=done.rc,
             errors=job["total_err"] + (1 if job["error"] and not job["total_err"] else 0),
@@ -89,6 +94,6 @@ class Fio:
             bytes_verified=job["read"]["io_bytes"],
             max_pause_s=max(b - a for a, b in itertools.pairwise(marks)),
             completions=tuple(ends),
-            started=self.started,
+            started=started,
             stderr=done.err + done.out,
         )

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """SCSI RDMA Protocol: ib_srpt on one HCA, ib_srp on the other. No IP involved."""
 
 from . import ulp
@@ -33,20 +33,33 @@ class Srp:
         self.group = group
         return self
 
-    def connect(self):
-        """Log in. Returns itself with `device` set (/dev/sda)."""
+    def login_command(self):
+        """The shell command that logs in, for a scenario that has to go on meanwhile; `found` is the second half."""
         vm = self.vm
         vm.modprobe("sd_mod")
         vm.modprobe("ib_srp")
         service = vm.read("/sys/module/ib_srpt/parameters/srpt_service_guid").strip().removeprefix("0x")
-        before = ulp.scsi_disks(vm)
+        self.before = ulp.scsi_disks(vm)
         dev, port = self.initiator
-        vm.write(
-            f"/sys/class/infiniband_srp/srp-{dev}-{port}/add_target",
-            f"id_ext={service},ioc_guid={service},dgid={self._gid(self.target)},pkey=ffff,service_id={service}",
-        )
-        self.device = "/dev/" + wait_new_disk(vm, before)
+        target = f"id_ext={service},ioc_guid={service},dgid={self._gid(self.target)},pkey=ffff,service_id={service}"
+        return f"echo {target} >/sys/class/infiniband_srp/srp-{dev}-{port}/add_target"
+
+    def found(self):
+        """Wait for the disk of a login. Returns itself with `device` set (/dev/sda)."""
+        self.device = "/dev/" + wait_new_disk(self.vm, self.before)
         return self
+
+    def connect(self):
+        """Log in. Returns itself with `device` set (/dev/sda)."""
+        self.vm.run(self.login_command())
+        return self.found()
+
+    def hurry(self):
+        """Short timers, in seconds: the SCSI layer's patience with a command, and the pause between reconnects."""
+        disk = self.device.removeprefix("/dev/")
+        self.vm.write(f"/sys/block/{disk}/device/timeout", "4")
+        for delay in self.vm.glob("/sys/class/srp_remote_ports/*/reconnect_delay"):
+            self.vm.write(delay, "1")
 
     def up(self):
         return self.serve().connect()
