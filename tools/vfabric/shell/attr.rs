@@ -7,7 +7,7 @@ use super::cq::MAX_CQE;
 use super::hca;
 use super::qp;
 use super::region::MAX_PAGES;
-use super::state::MAX_QP;
+use super::tables::MAX_QP;
 use super::wq::{MAX_SGE, MAX_WR};
 use crate::model::fabric::port::{GUIDS, PKEYS};
 use kernel::prelude::*;

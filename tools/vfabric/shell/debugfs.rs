@@ -8,13 +8,15 @@
 //! | `ports` | a line for each port |
 //! | `qps` | a line for each RC queue pair |
 //! | `migrations` | counts by cause, in all and for each HCA |
+//! | `knobs` | how each HCA is set; `knob NODE NAME=VALUE …` in `control` changes it, `all` means every HCA |
 
 use super::device::Devices;
 use super::engine::Shared;
 use super::log::name;
 use super::modify;
 use super::qp::{Kind, Qp};
-use super::state::{HcaState, Migrations, State};
+use super::state::State;
+use super::tables::{HcaState, Migrations};
 use crate::model::fabric::{Control, PortRef};
 use crate::model::rc::MigState;
 use kernel::debugfs::{Dir, File};
@@ -42,6 +44,8 @@ pub(crate) struct Files {
     qps: File<Arc<Shared>>,
     #[pin]
     migrations: File<Arc<Shared>>,
+    #[pin]
+    knobs: File<Arc<Shared>>,
     dir: Dir,
 }
 
@@ -59,6 +63,7 @@ impl Files {
                 ports <- dir.read_callback_file(c"ports", shared.clone(), &ports),
                 qps <- dir.read_callback_file(c"qps", shared.clone(), &qps),
                 migrations <- dir.read_callback_file(c"migrations", shared.clone(), &migrations),
+                knobs <- dir.read_callback_file(c"knobs", shared.clone(), &knobs),
                 dir: dir.clone(),
             }? Error),
             GFP_KERNEL,
@@ -82,11 +87,17 @@ fn control(c: &Controlled, reader: &mut UserSliceReader) -> Result {
     if let Some(node) = line.strip_prefix("remove ") {
         return remove(c, node.trim());
     }
+    if let Some(rest) = line.strip_prefix("knob ") {
+        return knob(c, rest.trim());
+    }
     let mut st = c.shared.lock();
     let done = st.fabric.control(line, super::state::now());
     let ret = match done {
         Ok(command) => {
             announce(&st, command);
+            if let Control::Join(at) = command {
+                st.joined(at);
+            }
             Ok(())
         }
         Err(e) => {
@@ -122,6 +133,30 @@ fn announce(st: &State, command: Control) {
         }
     };
     pr_info!("{} {}/{}\n", what, name(st, at.node), at.port);
+}
+
+fn knob(c: &Controlled, line: &str) -> Result {
+    let (node, words) = line.split_once(' ').unwrap_or((line, ""));
+    let mut st = c.shared.lock();
+    let mut found = false;
+    for index in 0..st.hcas().len() {
+        let id = st.hca_ref(index).node;
+        if node != "all" && name(&st, id) != node {
+            continue;
+        }
+        found = true;
+        if let Err(e) = st.set_knobs(index, words) {
+            pr_err!("control: knob {}: {}\n", line, e.as_str());
+            return Err(EINVAL);
+        }
+    }
+    if found {
+        pr_info!("knob {}\n", line);
+        Ok(())
+    } else {
+        pr_err!("control: knob {}: no such HCA\n", line);
+        Err(EINVAL)
+    }
 }
 
 fn remove(c: &Controlled, node: &str) -> Result {
@@ -202,6 +237,14 @@ fn qp_line(
         sq,
         rq,
     )
+}
+
+fn knobs(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
+    let st = shared.lock();
+    for h in st.hcas() {
+        writeln!(f, "dev={} {}", name(&st, h.node), h.knobs)?;
+    }
+    Ok(())
 }
 
 fn migrations(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -12,6 +12,7 @@ use super::mr;
 use super::pd::{self, VAh, VPd};
 use super::post;
 use super::qp::{self, VQp};
+use super::query;
 use crate::model::fabric::{NodeId, Port};
 use core::mem::size_of;
 use kernel::prelude::*;
@@ -195,7 +196,7 @@ fn ops(module: &'static ThisModule) -> Result<KBox<bindings::ib_device_ops>> {
     ops.map_mr_sg = Some(mr::map_sg);
     ops.create_qp = Some(qp::create);
     ops.modify_qp = Some(modify::modify);
-    ops.query_qp = Some(modify::query);
+    ops.query_qp = Some(query::query);
     ops.destroy_qp = Some(qp::destroy);
     ops.post_send = Some(post::post_send);
     ops.post_recv = Some(post::post_recv);

@@ -19,9 +19,11 @@ mod mr;
 mod pd;
 mod post;
 mod qp;
+mod query;
 mod rc_host;
 mod region;
 mod state;
+mod tables;
 mod ud;
 mod wq;
 

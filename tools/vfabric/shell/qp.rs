@@ -271,12 +271,17 @@ unsafe fn try_create(ib: *mut bindings::ib_qp, attr: &mut bindings::ib_qp_init_a
     if special && (port == 0 || port > u32::from(hca.ports)) {
         return Err(EINVAL);
     }
-    let cap = Cap {
+    let mut cap = Cap {
         send_wr: c.max_send_wr,
         recv_wr: c.max_recv_wr,
         send_sge: c.max_send_sge,
         recv_sge: c.max_recv_sge,
     };
+    let round = hca.shared.lock().hca(hca.index).knobs.round_depth;
+    if round {
+        c.max_send_wr = c.max_send_wr.next_power_of_two();
+        cap.send_wr = c.max_send_wr;
+    }
     let sq = SendQueue::new(cap.send_wr, cap.send_sge, kind != Kind::Rc)?;
     let rq = RecvQueue::new(cap.recv_wr, cap.recv_sge)?;
     // SAFETY: Core has set these before it calls; queue pairs of ours have both queues.
@@ -298,7 +303,11 @@ unsafe fn try_create(ib: *mut bindings::ib_qp, attr: &mut bindings::ib_qp_init_a
         _ => st.hca(hca.index).take_qpn()?,
     };
     let rc = match kind {
-        Kind::Rc => Some(KBox::new(Rc::new(qpn), GFP_KERNEL)?),
+        Kind::Rc => {
+            let mut rc = KBox::new(Rc::new(qpn), GFP_KERNEL)?;
+            rc.set_quirks(st.hca(hca.index).knobs.rc);
+            Some(rc)
+        }
         _ => None,
     };
     let lock = hca.shared.mutex();
@@ -377,14 +386,18 @@ pub(super) unsafe extern "C" fn destroy(
     let qp = unsafe { Arc::from_raw((*v).inner) };
     // SAFETY: `v` is ours.
     unsafe { (*v).inner = core::ptr::null() };
-    {
+    let scrub = {
         let mut st = hca.shared.lock();
         qp.dead.store(true, Release);
         qp.stop_timer(&mut st);
-        st.hca(hca.index).remove(&qp);
-    }
+        let h = st.hca(hca.index);
+        h.remove(&qp);
+        h.knobs.scrub
+    };
     hca.shared.wait_for_delivery();
-    qp.send_cq.scrub(qp.handle);
-    qp.recv_cq.scrub(qp.handle);
+    if scrub {
+        qp.send_cq.scrub(qp.handle);
+        qp.recv_cq.scrub(qp.handle);
+    }
     0
 }

@@ -1,184 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the engine's lock protects: the fabric, and the tables of each HCA.
+//! What the engine's lock protects: the fabric, the tables of each HCA, timers and what is to be told.
 
 use super::bindings;
 use super::engine::Outbox;
 use super::event::Event;
-use super::hca::Hca;
 use super::log;
 use super::qp::{self, Qp};
 use super::rc_host::RcHost;
-use super::region::Regions;
+use super::tables::HcaState;
 use super::ud;
 use super::wq::SgList;
-use crate::model::fabric::{Fabric, NodeId, Output, PortEvent};
+use crate::model::fabric::{Fabric, NodeId, Output, PortEvent, PortRef};
+use crate::model::knobs::KnobError;
 use crate::model::packet::{Opcode, Packet};
 use crate::model::rc;
 use kernel::prelude::*;
-use kernel::rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation};
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
-
-/// QP numbers below are special; the first ones of an HCA begin here.
-const FIRST_QPN: u32 = 0x40;
-/// The last one: 0xffffff means multicast.
-const LAST_QPN: u32 = 0xff_fffe;
-/// Queue pairs of an HCA.
-pub(crate) const MAX_QP: u32 = 65536;
 
 /// Time in nanoseconds (CLOCK_MONOTONIC).
 pub(crate) fn now() -> u64 {
     // SAFETY: No requirements.
     (unsafe { kernel::bindings::ktime_get() }) as u64
-}
-
-/// Migrations by cause.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Migrations {
-    pub(crate) exhaustion: u64,
-    pub(crate) peer: u64,
-    pub(crate) command: u64,
-}
-
-/// A multicast group that a queue pair is attached to.
-struct Member {
-    gid: [u8; 16],
-    qp: Arc<Qp>,
-}
-
-/// One HCA.
-pub(crate) struct HcaState {
-    pub(crate) node: NodeId,
-    pub(crate) hca: Option<Arc<Hca>>,
-    pub(crate) mrs: Regions,
-    qps: RBTree<u32, Arc<Qp>>,
-    next_qpn: u32,
-    count: u32,
-    /// QP0 and QP1 of each port, port 1 first.
-    special: KVec<[Option<Arc<Qp>>; 2]>,
-    members: KVec<Member>,
-    pub(crate) migrations: Migrations,
-}
-
-impl HcaState {
-    fn new(node: NodeId, ports: u8) -> Result<Self> {
-        let mut special = KVec::new();
-        for _ in 0..ports {
-            special.push([None, None], GFP_KERNEL)?;
-        }
-        Ok(Self {
-            node,
-            hca: None,
-            mrs: Regions::new(),
-            qps: RBTree::new(),
-            next_qpn: FIRST_QPN,
-            count: 0,
-            special,
-            members: KVec::new(),
-            migrations: Migrations::default(),
-        })
-    }
-
-    /// A number for a new queue pair: the next one, so that an old number comes back late. A
-    /// consumer that reconnects after a lost DREQ would be refused as stale otherwise.
-    pub(crate) fn take_qpn(&mut self) -> Result<u32> {
-        if self.count >= MAX_QP {
-            return Err(ENOMEM);
-        }
-        loop {
-            let qpn = self.next_qpn;
-            self.next_qpn = if qpn >= LAST_QPN { FIRST_QPN } else { qpn + 1 };
-            if self.qps.get(&qpn).is_none() {
-                return Ok(qpn);
-            }
-        }
-    }
-
-    /// Makes a queue pair reachable.
-    pub(crate) fn insert(&mut self, qp: Arc<Qp>) -> Result {
-        if let Some(slot) = self.special_slot(&qp) {
-            if slot.is_some() {
-                return Err(EBUSY);
-            }
-            *slot = Some(qp);
-            return Ok(());
-        }
-        let node = RBTreeNode::new(qp.qpn, qp, GFP_KERNEL)?;
-        self.qps.insert(node);
-        self.count += 1;
-        Ok(())
-    }
-
-    /// Takes a queue pair out of all tables.
-    pub(crate) fn remove(&mut self, qp: &Arc<Qp>) {
-        self.members.retain(|m| !Arc::ptr_eq(&m.qp, qp));
-        if let Some(slot) = self.special_slot(qp) {
-            *slot = None;
-        } else if self.qps.remove(&qp.qpn).is_some() {
-            self.count -= 1;
-        }
-    }
-
-    fn special_slot(&mut self, qp: &Qp) -> Option<&mut Option<Arc<Qp>>> {
-        let which = match qp.kind {
-            qp::Kind::Smi => 0,
-            qp::Kind::Gsi => 1,
-            _ => return None,
-        };
-        let port = usize::from(qp.port).checked_sub(1)?;
-        self.special.get_mut(port)?.get_mut(which)
-    }
-
-    /// QP0 or QP1 of a port.
-    pub(crate) fn special(&self, port: u8, which: usize) -> Option<Arc<Qp>> {
-        let port = usize::from(port).checked_sub(1)?;
-        self.special.get(port)?.get(which)?.clone()
-    }
-
-    /// The queue pair with this number.
-    pub(crate) fn qp(&self, qpn: u32) -> Option<&Arc<Qp>> {
-        self.qps.get(&qpn)
-    }
-
-    /// All queue pairs but the special ones, by number.
-    pub(crate) fn qps(&self) -> impl Iterator<Item = &Arc<Qp>> {
-        self.qps.values()
-    }
-
-    /// Attaches a queue pair to a multicast group; doing so again changes nothing.
-    pub(crate) fn attach(&mut self, qp: Arc<Qp>, gid: [u8; 16]) -> Result {
-        if self
-            .members
-            .iter()
-            .any(|m| m.gid == gid && Arc::ptr_eq(&m.qp, &qp))
-        {
-            return Ok(());
-        }
-        self.members.push(Member { gid, qp }, GFP_KERNEL)?;
-        Ok(())
-    }
-
-    /// Detaches a queue pair from a multicast group.
-    pub(crate) fn detach(&mut self, qp: &Qp, gid: [u8; 16]) -> Result {
-        let before = self.members.len();
-        self.members
-            .retain(|m| m.gid != gid || !core::ptr::eq(&*m.qp, qp));
-        if self.members.len() == before {
-            return Err(EINVAL);
-        }
-        Ok(())
-    }
-
-    /// The member of a group at `i` or after, and where to go on.
-    pub(crate) fn member_from(&self, gid: &[u8; 16], i: usize) -> Option<(Arc<Qp>, usize)> {
-        let (n, m) = self
-            .members
-            .iter()
-            .enumerate()
-            .skip(i)
-            .find(|(_, m)| m.gid == *gid)?;
-        Some((m.qp.clone(), n + 1))
-    }
 }
 
 /// Key of a timer: when, which HCA, which queue pair.
@@ -234,6 +78,18 @@ impl State {
     /// All HCAs.
     pub(crate) fn hcas(&self) -> &[HcaState] {
         &self.hcas
+    }
+
+    /// Sets knobs of the HCA `index`, also for the queue pairs that it has.
+    pub(crate) fn set_knobs(&mut self, index: usize, text: &str) -> Result<(), KnobError> {
+        self.hca(index).knobs.set(text)?;
+        let quirks = self.hca(index).knobs.rc;
+        let mut from = 0;
+        while let Some(qp) = self.hca_ref(index).qp_from(from) {
+            from = qp.qpn.wrapping_add(1);
+            self.with_rc(&qp, |rc, _| rc.set_quirks(quirks));
+        }
+        Ok(())
     }
 
     fn hca_of(&self, node: NodeId) -> Option<usize> {
@@ -308,6 +164,17 @@ impl State {
             return;
         };
         self.with_rc(&qp, |rc, host| rc.receive(port, packet, host));
+    }
+
+    /// A cable is back: some HCAs report the port as in error once more.
+    pub(crate) fn joined(&mut self, at: PortRef) {
+        let peer = self.fabric.port(at.node, at.port).and_then(|p| p.peer);
+        for end in [Some(at), peer].into_iter().flatten() {
+            let hca = self.hca_of(end.node);
+            if hca.is_some_and(|h| self.hca_ref(h).knobs.port_err_on_join) {
+                self.port_event(end.node, end.port, PortEvent::PortErr);
+            }
+        }
     }
 
     fn port_event(&mut self, node: NodeId, port: u8, kind: PortEvent) {

@@ -7,6 +7,7 @@
 
 pub mod fabric;
 pub mod host;
+pub mod knobs;
 pub mod packet;
 pub mod rc;
 pub mod topology;

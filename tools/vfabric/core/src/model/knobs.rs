@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! In what HCAs differ from each other: switches of one HCA that a test can set.
+//!
+//! `knob NODE NAME=VALUE …` sets them (`all` for every HCA); `profile=` sets all of them at once and
+//! stands first where others follow.
+//!
+//! | name | value | meaning |
+//! |---|---|---|
+//! | `profile` | `plain`, `mlx5` | `plain`: the defaults; `mlx5`: what is known of that family |
+//! | `retransmit` | 0, 1 | outstanding requests go out again at once after a migration |
+//! | `path_mig_events` | 0 to 2 | PATH_MIG events after a commanded migration |
+//! | `query_swaps` | 0, 1 | after a migration `query_qp` gives the path in use as the primary |
+//! | `timer_stretch` | 1 to 4 | ACK timers run this many times as long |
+//! | `ack_delay_us` | microseconds | an ACK is held back for this long |
+//! | `modify_us` | microseconds | `modify_qp` of an RC queue pair takes this long |
+//! | `fail_modify` | N | the N-th `modify_qp` of an RC queue pair from now on fails; 0: none |
+//! | `scrub` | 0, 1 | completions of a destroyed queue pair are taken out of their queues |
+//! | `round_depth` | 0, 1 | a send queue holds a power of two, and says so to its consumer |
+//! | `port_err_on_join` | 0, 1 | a port raises PORT_ERR once more when its cable comes back |
+
+use super::rc::Quirks;
+use core::fmt;
+
+/// The knobs of one HCA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// What the transport has to know.
+    pub rc: Quirks,
+    /// Duration of `modify_qp`, in microseconds.
+    pub modify_us: u32,
+    /// How many more `modify_qp` until one fails, that one included; 0: none does.
+    pub fail_modify: u32,
+    /// Completions of a destroyed queue pair are removed.
+    pub scrub: bool,
+    /// Send queues are rounded up, and the consumer is told.
+    pub round_depth: bool,
+    /// PORT_ERR when a cable comes back.
+    pub port_err_on_join: bool,
+}
+
+/// Longest delay of any kind, in microseconds.
+const MAX_US: u32 = 1_000_000;
+
+/// Why knobs were not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobError {
+    /// There is none of that name.
+    UnknownName,
+    /// Not `NAME=VALUE`, or no knob at all.
+    BadWord,
+    /// The value is not one that this knob takes.
+    BadValue,
+}
+
+impl KnobError {
+    /// The reason in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KnobError::UnknownName => "no such knob",
+            KnobError::BadWord => "knobs are NAME=VALUE",
+            KnobError::BadValue => "not a value of this knob",
+        }
+    }
+}
+
+impl Knobs {
+    /// An HCA without peculiarities.
+    pub const PLAIN: Knobs = Knobs {
+        rc: Quirks::NONE,
+        modify_us: 0,
+        fail_modify: 0,
+        scrub: true,
+        round_depth: false,
+        port_err_on_join: false,
+    };
+
+    /// As far as one knows, an HCA of the mlx5 family.
+    pub const MLX5: Knobs = Knobs {
+        rc: Quirks {
+            retransmit_on_migration: true,
+            path_mig_events: 1,
+            query_swaps_paths: false,
+            timer_stretch: 4,
+            ack_delay: 0,
+        },
+        modify_us: 100,
+        fail_modify: 0,
+        scrub: true,
+        round_depth: true,
+        port_err_on_join: true,
+    };
+
+    /// Sets what `text` says: words `NAME=VALUE`. With an error nothing has changed.
+    pub fn set(&mut self, text: &str) -> Result<(), KnobError> {
+        let mut knobs = *self;
+        let mut words = text.split_ascii_whitespace().peekable();
+        words.peek().ok_or(KnobError::BadWord)?;
+        for word in words {
+            let (name, value) = word.split_once('=').ok_or(KnobError::BadWord)?;
+            knobs.set_one(name, value)?;
+        }
+        *self = knobs;
+        Ok(())
+    }
+
+    fn set_one(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
+        let number = |most: u32| match value.parse::<u32>() {
+            Ok(n) if n <= most => Ok(n),
+            _ => Err(KnobError::BadValue),
+        };
+        let switch = || Ok(number(1)? == 1);
+        match name {
+            "profile" => {
+                *self = match value {
+                    "plain" => Self::PLAIN,
+                    "mlx5" => Self::MLX5,
+                    _ => return Err(KnobError::BadValue),
+                }
+            }
+            "retransmit" => self.rc.retransmit_on_migration = switch()?,
+            "path_mig_events" => self.rc.path_mig_events = number(2)? as u8,
+            "query_swaps" => self.rc.query_swaps_paths = switch()?,
+            "timer_stretch" => match number(4)? {
+                0 => return Err(KnobError::BadValue),
+                n => self.rc.timer_stretch = n as u8,
+            },
+            "ack_delay_us" => self.rc.ack_delay = number(MAX_US)?.saturating_mul(1000),
+            "modify_us" => self.modify_us = number(MAX_US)?,
+            "fail_modify" => self.fail_modify = number(u32::MAX)?,
+            "scrub" => self.scrub = switch()?,
+            "round_depth" => self.round_depth = switch()?,
+            "port_err_on_join" => self.port_err_on_join = switch()?,
+            _ => return Err(KnobError::UnknownName),
+        }
+        Ok(())
+    }
+
+    /// Counts a `modify_qp`; whether it is the one that has to fail.
+    pub fn modify_fails(&mut self) -> bool {
+        let fails = self.fail_modify == 1;
+        self.fail_modify = self.fail_modify.saturating_sub(1);
+        fails
+    }
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self::PLAIN
+    }
+}
+
+impl fmt::Display for Knobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "retransmit={} path_mig_events={} query_swaps={} timer_stretch={} ack_delay_us={}",
+            u8::from(self.rc.retransmit_on_migration),
+            self.rc.path_mig_events,
+            u8::from(self.rc.query_swaps_paths),
+            self.rc.timer_stretch,
+            self.rc.ack_delay / 1000,
+        )?;
+        write!(
+            f,
+            " modify_us={} fail_modify={} scrub={} round_depth={} port_err_on_join={}",
+            self.modify_us,
+            self.fail_modify,
+            u8::from(self.scrub),
+            u8::from(self.round_depth),
+            u8::from(self.port_err_on_join),
+        )
+    }
+}
