@@ -192,6 +192,19 @@ fn path_mig_err_where_the_peer_migrates_to_another_path() {
     assert_eq!(events(&w, QpEvent::PathMigErr), [0, 1], "once");
     assert_eq!(w.nodes[0].statuses().last(), Some(&Status::RetryExceeded));
     assert_eq!(w.states(), [State::Err, State::Rts]);
+
+    // Again with another alternate, and that is worth another event.
+    w.modify(1, &rearm(1)).unwrap();
+    let mut packet = copy(&w.log.iter().rfind(|(n, _, _)| *n == 0).unwrap().2);
+    packet.bth.mig_req = false;
+    packet.lrh.slid = lid(0, 1);
+    w.deliver(1, 1, copy(&packet));
+    assert_eq!(w.mig()[1], Armed);
+    for _ in 0..2 {
+        packet.bth.mig_req = true;
+        w.deliver(1, 1, copy(&packet));
+    }
+    assert_eq!(events(&w, QpEvent::PathMigErr), [0, 2]);
 }
 
 #[test]

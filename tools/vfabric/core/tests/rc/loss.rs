@@ -235,3 +235,34 @@ fn messages_are_cut_into_packets_of_an_mtu() {
         assert_eq!(w.nodes[1].payloads(), [pattern(1, len)]);
     }
 }
+
+#[test]
+fn each_gap_has_a_nak_of_its_own() {
+    let mut w = World::connected();
+    w.fault = Box::new(|f| match (f.from, f.count) {
+        (0, 1 | 100 | 150) => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    let data = pattern(3, 20_000);
+    w.nodes[1].post_recv(data.len());
+    w.send(0, data.clone());
+    w.run();
+    w.assert_all_sent(0);
+    assert_eq!(w.nodes[1].payloads(), [data]);
+    assert!(w.now < TIMEOUT_NS);
+    assert_eq!(w.qps[0].counters().retries, 3);
+}
+
+#[test]
+fn the_last_packet_in_the_window_asks_for_an_ack() {
+    let mut w = World::connected();
+    w.cut.push((0, 1));
+    w.write_nothing(0);
+    for _ in 0..100 {
+        let op = SendOp::Write { va: 0, rkey: 0 };
+        w.nodes[0].push(wqe(op, 0), Vec::new());
+    }
+    w.call(0, |qp, host| qp.posted(host));
+    assert_eq!(w.sent[0], 64);
+    assert!(w.log.last().unwrap().2.bth.ack_req);
+}

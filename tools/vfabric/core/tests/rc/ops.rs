@@ -193,3 +193,19 @@ fn a_fence_waits_for_reads_and_for_nothing_else() {
     assert_eq!(w.nodes[0].sq[2].data[..100], pattern(2, 100)[..]);
     assert_eq!(w.nodes[1].regions[&9].data[..100], pattern(4, 100)[..]);
 }
+
+#[test]
+fn what_a_fence_will_hold_up_is_not_left_to_ask_for_an_ack() {
+    let mut w = World::connected();
+    region(&mut w, 9, 1000, true, true);
+    let fenced = SendWqe {
+        fence: true,
+        ..wqe(write(9), 100)
+    };
+    w.nodes[0].push(wqe(read(9), 1000), vec![0; 1000]);
+    w.nodes[0].push(wqe(write(9), 100), pattern(1, 100));
+    w.nodes[0].push(fenced, pattern(2, 100));
+    w.call(0, |qp, host| qp.posted(host));
+    assert_eq!(w.sent[0], 2);
+    assert!(w.log[1].2.bth.ack_req);
+}

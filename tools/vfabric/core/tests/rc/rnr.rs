@@ -5,6 +5,7 @@
 use crate::ops::region;
 use crate::support::*;
 use vfabric_core::model::host::{SendOp, Status};
+use vfabric_core::model::packet::Syndrome;
 use vfabric_core::model::rc::State;
 
 #[test]
@@ -88,4 +89,42 @@ fn write_with_immediate_waits_for_a_receive_like_a_send() {
     w.assert_all_sent(0);
     assert_eq!(w.nodes[1].received.len(), 1);
     assert_eq!(w.qps[0].counters().rnr_naks, 1);
+}
+
+#[test]
+fn an_rnr_nak_that_comes_twice_counts_once() {
+    let mut w = rnr_retry(1);
+    w.fault = Box::new(|f| match f.is_ack() {
+        true => Fate::Twice,
+        false => Fate::Deliver,
+    });
+    w.send(0, pattern(1, 10));
+    w.run_for(MS);
+    w.nodes[1].post_recv(10);
+    w.run();
+    w.assert_all_sent(0);
+    assert_eq!(w.qps[0].counters().rnr_naks, 1);
+}
+
+#[test]
+fn what_follows_an_rnr_nak_is_no_gap() {
+    let mut w = World::connected();
+    w.send(0, pattern(1, 1000));
+    w.run_for(MS);
+    assert_eq!(w.sent, [4, 1]);
+}
+
+#[test]
+fn an_ack_that_comes_while_it_waits_is_believed() {
+    let mut w = World::connected();
+    w.send(0, pattern(1, 600));
+    w.run_for(MS);
+    let (_, port, mut ack) = w.log.pop().unwrap();
+    ack.aeth.as_mut().unwrap().syndrome = Syndrome::Ack;
+    ack.bth.psn = (start_psn(0) + 1) & 0xff_ffff;
+    w.deliver(0, port, ack);
+    let sent = w.log.len();
+    w.step(u64::MAX);
+    let next: Vec<_> = w.log[sent..].iter().map(|(_, _, p)| p.bth.psn).collect();
+    assert_eq!(next[0], (start_psn(0) + 2) & 0xff_ffff);
 }

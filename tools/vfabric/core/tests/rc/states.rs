@@ -122,6 +122,9 @@ fn sqd_with_nothing_outstanding_is_drained_at_once_and_silent_unless_asked() {
     let mut w = World::connected();
     w.modify(0, &m).unwrap();
     assert_eq!(w.nodes[0].events, [QpEvent::SqDrained]);
+    // It is in SQD already.
+    w.modify(0, &m).unwrap();
+    assert_eq!(w.nodes[0].events, [QpEvent::SqDrained]);
 }
 
 #[test]

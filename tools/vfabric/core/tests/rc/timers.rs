@@ -52,6 +52,31 @@ fn retries_run_out_after_retry_count_and_the_rest_is_flushed() {
 }
 
 #[test]
+fn retries_are_counted_for_each_packet() {
+    let mut w = World::connected_with(|_, m| {
+        if m.retry_cnt.is_some() {
+            m.retry_cnt = Some(1);
+        }
+    });
+    // Every packet is lost the first time it is sent.
+    let mut seen = Vec::new();
+    w.fault = Box::new(move |f| {
+        if f.from == 1 || seen.contains(&f.packet.bth.psn) {
+            return Fate::Deliver;
+        }
+        seen.push(f.packet.bth.psn);
+        Fate::Drop
+    });
+    for i in 0..4 {
+        w.nodes[1].post_recv(100);
+        w.send(0, pattern(i, 10));
+        w.run();
+    }
+    w.assert_all_sent(0);
+    assert_eq!(w.qps[0].counters().retries, 4);
+}
+
+#[test]
 fn a_timeout_of_zero_waits_for_ever() {
     let mut w = World::connected_with(|_, m| {
         if m.timeout.is_some() {

@@ -16,6 +16,10 @@
 //!
 //! Memory is allocated for payloads only. Where there is none, the packet counts as sent and lost,
 //! and is sent again like any other.
+//!
+//! Not modelled: atomics, memory windows, end-to-end credits, static rate, and the limit on READs at
+//! the responder, which answers each at once. Request and response share no bandwidth; how long a
+//! packet takes is the link's business.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 

@@ -189,4 +189,9 @@ impl Rc {
             max_dest_rd_atomic: self.max_dest_rd_atomic,
         }
     }
+
+    /// The path in use and the alternate, whatever the quirks let [`Rc::query`] say.
+    pub fn paths(&self) -> (Option<Path>, Option<Path>) {
+        (self.paths.active, self.paths.alt)
+    }
 }

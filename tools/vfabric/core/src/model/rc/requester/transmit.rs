@@ -48,7 +48,7 @@ impl Rc {
         if fresh && self.state != State::Rts {
             return false;
         }
-        if self.req.cur_pkt == 0 && wqe.fence && self.req.reads > 0 {
+        if wqe.fence && self.req.reads > 0 {
             return false;
         }
         if wqe.op == SendOp::Local {
