@@ -201,7 +201,7 @@ fn qp_line(
         return Ok(());
     };
     let a = rc.query();
-    let path = a.path;
+    let (path, alt) = rc.paths();
     let port = path.map_or(0, |p| p.port);
     let slid = st
         .fabric
@@ -224,7 +224,7 @@ fn qp_line(
         a.dest_qpn,
         mig,
     )?;
-    let (alt_port, alt_dlid) = a.alt_path.map_or((0, 0), |p| (p.port, p.dlid));
+    let (alt_port, alt_dlid) = alt.map_or((0, 0), |p| (p.port, p.dlid));
     let sq = qp.sq.lock().len();
     let rq = qp.rq.lock().len();
     writeln!(

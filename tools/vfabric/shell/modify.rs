@@ -207,7 +207,7 @@ fn try_modify(
         ret?;
     }
     let port = (qp.kind == Kind::Rc)
-        .then(|| qp.rc(st).and_then(|rc| rc.query().path).map(|p| p.port))
+        .then(|| qp.rc(st).and_then(|rc| rc.paths().0).map(|p| p.port))
         .flatten();
     let a = qp.attr_mut(st);
     if has(ib_qp_attr_mask_IB_QP_PORT) {

@@ -14,7 +14,6 @@ use super::hca::{self, Hca};
 use super::pd;
 use super::state::{State, TimerKey};
 use super::wq::{RecvQueue, SendQueue, MAX_SGE, MAX_WR};
-use crate::model::host::MigrationCause;
 use crate::model::rc::Rc;
 use kernel::list::{impl_list_arc_safe, impl_list_item, AtomicTracker, ListLinks, TryNewListArc};
 use kernel::prelude::*;
@@ -41,7 +40,7 @@ pub(crate) struct Attr {
     pub(crate) access: u32,
     pub(crate) qkey: u32,
     pub(crate) pkey_index: u16,
-    /// The port of a datagram queue pair; that of a connected one is its path's.
+    /// The port that the queue pair uses.
     pub(crate) port: u8,
     /// PSN of the next datagram.
     pub(crate) sq_psn: u32,
@@ -142,10 +141,11 @@ impl Qp {
         self.attr(st).port
     }
 
-    /// Counts a migration.
-    pub(crate) fn migrated(&self, st: &mut State, _cause: MigrationCause) {
+    /// Counts a migration, to a path that leaves by `port`.
+    pub(crate) fn migrated(&self, st: &mut State, port: u8) {
         let attr = self.attr_mut(st);
         attr.migrations = attr.migrations.wrapping_add(1);
+        attr.port = port;
     }
 
     /// Takes the transport out, to be called; [`Qp::put_rc`] brings it back.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! `query_qp`: from what the transport and the HCA keep to `struct ib_qp_attr`.
 

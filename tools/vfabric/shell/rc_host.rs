@@ -341,7 +341,7 @@ impl Host for RcHost<'_> {
             MigrationCause::Command => &mut m.command,
         };
         *count = count.wrapping_add(1);
-        self.qp.migrated(self.st, cause);
+        self.qp.migrated(self.st, port);
         log::migrated(self.st, self.qp, cause, port, dlid);
     }
 }

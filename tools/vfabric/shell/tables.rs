@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! The tables of one HCA: queue pairs, memory regions, multicast members, counts.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 
 //! In what HCAs differ from each other: switches of one HCA that a test can set.
 //!
