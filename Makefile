@@ -19,7 +19,7 @@ unexport SUITE
 endif
 
 .DEFAULT_GOAL := module
-.PHONY: module setup modules shell test test-host test-mutants demo lint doc clean distclean help
+.PHONY: module setup modules shell test test-host test-mutants demo lint format doc clean distclean help
 
 module: ## Build ib-cm-apm.ko for the running kernel, or for the one in KDIR
 	@scripts/check-kdir "$(KDIR)"
@@ -57,6 +57,10 @@ demo: ## An iSER disk and a cut cable, without and with the module
 lint: ## Formatters, linters, licence check
 	@$(setup)
 	@$(run) scripts/run-tests lint
+
+format: ## Bring Rust and Python sources into the form that lint wants
+	@$(setup)
+	@$(run) scripts/format
 
 doc: ## Rust documentation, into build/doc
 	@$(setup)
