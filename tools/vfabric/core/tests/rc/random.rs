@@ -7,6 +7,7 @@ use crate::junk::junk;
 use crate::support::*;
 use crate::work::{requests, Work};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use vfabric_core::model::host::Status;
 use vfabric_core::model::rc::{MigState, Quirks, State};
 
@@ -47,8 +48,22 @@ fn agree(w: &World) -> bool {
     path(0).dlid == lid(1, path(1).port) && path(1).dlid == lid(0, path(0).port)
 }
 
+/// The same cases every time, so that a failure is nobody's luck; as many others as one likes with
+/// PROPTEST_CASES.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 300;
+        config.rng_seed = RngSeed::Fixed(2026);
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn every_request_completes_once_under_loss(
@@ -87,7 +102,7 @@ proptest! {
             }
         }
         // Eight losses of one packet in a row hardly ever happen.
-        if loss[0].max(loss[1]) < 80 && late == 0 {
+        if loss[0].max(loss[1]) < 30 && late == 0 {
             prop_assert_eq!(w.states(), [State::Rts, State::Rts]);
         }
     }
