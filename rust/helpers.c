@@ -8,6 +8,7 @@
 #include <linux/mutex.h>
 #include <linux/objtool.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/workqueue.h>
 #include <asm/linkage.h>
 #include <rdma/ib_verbs.h>
@@ -32,6 +33,11 @@ void rust_helper_apm_layout(struct apm_layout *l)
 void rust_helper_apm_synchronize_rcu_tasks(void)
 {
 	synchronize_rcu_tasks();
+}
+
+void rust_helper_apm_cond_resched(void)
+{
+	cond_resched();
 }
 
 bool rust_helper_apm_in_module(unsigned long addr)

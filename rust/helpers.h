@@ -33,6 +33,7 @@ enum apm_list {
 
 void rust_helper_apm_layout(struct apm_layout *l);
 void rust_helper_apm_synchronize_rcu_tasks(void);
+void rust_helper_apm_cond_resched(void);
 
 bool rust_helper_apm_in_module(unsigned long addr);
 bool rust_helper_apm_within(unsigned long addr, const struct module *mod);

@@ -35,6 +35,8 @@ pub(crate) enum Reason {
     WaitingForTraffic,
     /// The connection has migrated and no new alternate was loaded.
     NotRearmed,
+    /// The connection is older than the module.
+    PredatesLoad,
     /// Switched off, by `enable` or by `devices`.
     PolicyOff,
     /// The connection manager's state does not permit it.
@@ -45,7 +47,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// Number of different reasons.
-    pub(crate) const COUNT: usize = 17;
+    pub(crate) const COUNT: usize = 18;
 
     /// All reasons, in the order of [`Reason::index`].
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -63,6 +65,7 @@ impl Reason {
         Self::PortDown,
         Self::WaitingForTraffic,
         Self::NotRearmed,
+        Self::PredatesLoad,
         Self::PolicyOff,
         Self::CmState,
         Self::SaTimeout,
@@ -93,6 +96,7 @@ impl Reason {
             Self::PortDown => "port-down",
             Self::WaitingForTraffic => "waiting-for-traffic",
             Self::NotRearmed => "not-rearmed",
+            Self::PredatesLoad => "predates-load",
             Self::PolicyOff => "policy-off",
             Self::CmState => "cm-state",
             Self::SaTimeout => "sa-timeout",

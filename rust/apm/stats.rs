@@ -67,7 +67,7 @@ counters! {
     PortEvents => "port_events",
     /// QP events that did not fit into the queue; all QPs were looked at instead.
     EventOverflow => "event_overflow",
-    /// Connections older than the module, counted when they end.
+    /// Connections found at load that are older than the module.
     PredatesLoad => "predates_load",
     /// Devices without an InfiniBand port.
     DevicesNotIb => "devices_not_ib",

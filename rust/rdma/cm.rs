@@ -98,23 +98,6 @@ pub(crate) unsafe fn is_established(id: *mut rdma::ib_cm_id) -> bool {
     unsafe { (&raw const (*id).state).read_volatile() == rdma::ib_cm_state_IB_CM_ESTABLISHED }
 }
 
-/// Whether a cm_id is one of a connection that was established, and may be closing by now.
-///
-/// # Safety
-///
-/// `id` is a live cm_id.
-pub(crate) unsafe fn was_established(id: *mut rdma::ib_cm_id) -> bool {
-    // SAFETY: As in `is_established`.
-    let state = unsafe { (&raw const (*id).state).read_volatile() };
-    matches!(
-        state,
-        rdma::ib_cm_state_IB_CM_ESTABLISHED
-            | rdma::ib_cm_state_IB_CM_DREQ_SENT
-            | rdma::ib_cm_state_IB_CM_DREQ_RCVD
-            | rdma::ib_cm_state_IB_CM_TIMEWAIT
-    )
-}
-
 /// Tells the CM that the alternate path is now the one in use, so that its own messages (DREQ) take it.
 ///
 /// `ib_cm_notify` copies the alternate's address vector over the primary's without regard to the

@@ -5,7 +5,6 @@
 //! Locks: see `conn.rs`; nothing here is called with one held, and none is held across a call of a ULP.
 
 use super::bindings as rdma;
-use super::cm as cm_id;
 use super::events::Hint;
 use super::service::Service;
 use super::stats;
@@ -106,19 +105,10 @@ impl Service {
     }
 
     /// A cm_id is about to be destroyed.
-    ///
-    /// # Safety
-    ///
-    /// `id` is live.
-    pub(crate) unsafe fn end(&self, id: *mut rdma::ib_cm_id) {
+    pub(crate) fn end(&self, id: *mut rdma::ib_cm_id) {
         if let Some(conn) = self.table.remove(id) {
             conn.lock().apply(Event::Close);
             conn.kill();
-            return;
-        }
-        // SAFETY: By the function's contract.
-        if unsafe { cm_id::was_established(id) } {
-            stats::count(Stat::PredatesLoad);
         }
     }
 }

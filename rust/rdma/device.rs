@@ -143,6 +143,22 @@ impl Devices {
         device.gate.enter().then(|| DeviceUse(device.clone()))
     }
 
+    /// Calls `f` for each device, with no lock held.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&DeviceUse)) {
+        let mut n = 0;
+        loop {
+            let device = {
+                let list = self.list.lock();
+                let Some(device) = list.get(n) else { return };
+                device.gate.enter().then(|| DeviceUse(device.clone()))
+            };
+            if let Some(device) = device {
+                f(&device);
+            }
+            n += 1;
+        }
+    }
+
     fn add(&self, device: Arc<Device>) -> Result {
         Ok(self.list.lock().push(device, GFP_KERNEL)?)
     }

@@ -3,7 +3,7 @@
 //! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
 //!
 //! From the bottom: `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `qp`, `path`, `cm`, `sa`;
-//! `device`, `conn`; `resolve`, `events`, `handlers`; `connect`, `accept`, `cm_events`; `entry`; `service`, which starts and
+//! `device`, `conn`; `resolve`, `events`, `handlers`, `older`; `connect`, `accept`, `cm_events`; `entry`; `service`, which starts and
 //! stops it all, and `show`.
 
 mod accept;
@@ -19,6 +19,7 @@ mod gid;
 mod handlers;
 mod hook;
 mod name;
+mod older;
 mod params;
 mod path;
 mod qp;

@@ -70,9 +70,32 @@ impl QpRef {
         }
     }
 
+    /// The number of the QP that a kernel's RC QP in RTS is connected to. Sleeps.
+    pub(crate) fn connected_to(&self) -> Option<u32> {
+        // SAFETY: By the invariant; neither changes in the life of a QP.
+        let kind = unsafe { (*self.raw()).qp_type };
+        if kind != rdma::ib_qp_type_IB_QPT_RC || self.is_user() {
+            return None;
+        }
+        self.query().map(|attr| attr.dest_qp_num)
+    }
+
     /// Asks the HCA for `path_mig_state`; `None` where the QP is not in RTS or, with `peer_qpn` not
     /// 0, not connected to that QP. Sleeps: a firmware command on real HCAs.
     pub(crate) fn path_mig_state(&self, peer_qpn: u32) -> Option<PathMigState> {
+        let attr = self
+            .query()
+            .filter(|attr| peer_qpn == 0 || attr.dest_qp_num == peer_qpn)?;
+        match attr.path_mig_state {
+            rdma::ib_mig_state_IB_MIG_ARMED => Some(PathMigState::Armed),
+            rdma::ib_mig_state_IB_MIG_REARM => Some(PathMigState::Rearm),
+            rdma::ib_mig_state_IB_MIG_MIGRATED => Some(PathMigState::Migrated),
+            _ => None,
+        }
+    }
+
+    /// The attributes of a QP in RTS; `None` in any other state.
+    fn query(&self) -> Option<rdma::ib_qp_attr> {
         let mut attr = rdma::ib_qp_attr::default();
         let mut init = rdma::ib_qp_init_attr::default();
         let mask = rdma::ib_qp_attr_mask_IB_QP_STATE
@@ -81,17 +104,7 @@ impl QpRef {
         // SAFETY: By the invariant; both attributes are ours.
         to_result(unsafe { rdma::ib_query_qp(self.raw(), &mut attr, mask as c_int, &mut init) })
             .ok()?;
-        if attr.qp_state != rdma::ib_qp_state_IB_QPS_RTS
-            || (peer_qpn != 0 && attr.dest_qp_num != peer_qpn)
-        {
-            return None;
-        }
-        match attr.path_mig_state {
-            rdma::ib_mig_state_IB_MIG_ARMED => Some(PathMigState::Armed),
-            rdma::ib_mig_state_IB_MIG_REARM => Some(PathMigState::Rearm),
-            rdma::ib_mig_state_IB_MIG_MIGRATED => Some(PathMigState::Migrated),
-            _ => None,
-        }
+        (attr.qp_state == rdma::ib_qp_state_IB_QPS_RTS).then_some(attr)
     }
 }
 

@@ -9,11 +9,12 @@
 
 use super::bindings as rdma;
 use super::conn::Table;
-use super::device::{ClientRegistration, Devices};
+use super::device::{device_name, ClientRegistration, Devices};
 use super::entry;
 use super::events::{Events, QP_EVENTS};
 use super::handlers::{Handlers, NotifierRegistration};
 use super::hook::{self, Hook, InFlight, Ops};
+use super::older::Older;
 use super::resolve::Cache;
 use super::show;
 use super::work::OwnedQueue;
@@ -41,6 +42,9 @@ pub(crate) struct Service {
     /// Wrapped CM handlers.
     #[pin]
     pub(crate) handlers: Handlers,
+    /// Connections older than the module.
+    #[pin]
+    pub(crate) older: Older,
     /// Hints about QPs.
     pub(crate) events: Arc<Events>,
     /// Where all work is done that does not belong to a call of somebody else.
@@ -65,6 +69,26 @@ impl Service {
         let addr = CURRENT.load(Acquire) as *const Service;
         // SAFETY: By the function's contract; the address was stored when the state was complete.
         unsafe { addr.as_ref() }
+    }
+}
+
+impl Service {
+    /// Looks for connections older than the module: at load, before any can be younger.
+    fn count_older(&self) -> Result {
+        let mut result = Ok(());
+        self.devices
+            .for_each(|device| match self.older.find(device) {
+                Ok(0) => {}
+                Ok(count) => {
+                    // SAFETY: Inside the device's gate.
+                    let name = unsafe { device_name(device.raw()) };
+                    pr_info!(
+                        "{name}: {count} connections older than the module stay as they are\n"
+                    );
+                }
+                Err(e) => result = Err(e),
+            });
+        result
     }
 }
 
@@ -193,6 +217,7 @@ impl Running {
                 table <- Table::new(),
                 cache <- Cache::new(),
                 handlers <- Handlers::new(),
+                older <- Older::new(),
                 events,
                 queue,
             }),
@@ -202,6 +227,7 @@ impl Running {
         let drained = Drained(service.clone());
         let client = ClientRegistration::new()?;
         let notifier = NotifierRegistration::new()?;
+        service.count_older()?;
         let mut hooks = Hooks {
             service: service.clone(),
             list: KVec::new(),

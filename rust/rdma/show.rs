@@ -57,6 +57,7 @@ impl Files {
 /// One line for each connection; its QP is asked for its state first.
 fn connections(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
+    let unprotected = State::Unprotected(Reason::PredatesLoad);
     service.table.for_each(|conn| {
         if result.is_err() {
             return;
@@ -93,6 +94,20 @@ fn connections(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Resul
             }
             writeln!(f, " migrations={}", inner.migrations)
         })();
+    });
+    service.older.for_each(&service.devices, |device, older| {
+        if result.is_ok() {
+            // SAFETY: Inside the device's gate.
+            let name = unsafe { device_name(device.raw()) };
+            result = writeln!(
+                f,
+                "dev={name} qpn={:#x} side=- peer_qpn={:#x} ulp={} state={unprotected} reason={} path=- alt=- migrations=0",
+                older.qpn,
+                older.peer_qpn,
+                older.ulp,
+                Reason::PredatesLoad,
+            );
+        }
     });
     result
 }
