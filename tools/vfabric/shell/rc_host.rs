@@ -324,6 +324,11 @@ impl Host for RcHost<'_> {
             .unwrap_or(0)
     }
 
+    fn bad_pkey(&mut self, port: u8) {
+        let node = self.st.hca_ref(self.qp.hca).node;
+        self.st.fabric.count_bad_pkey(node, port);
+    }
+
     fn transmit(&mut self, port: u8, packet: Packet) {
         let node = self.st.hca_ref(self.qp.hca).node;
         self.st.fabric.transmit(node, port, packet, state::now());

@@ -213,6 +213,10 @@ pub trait Host {
     /// P_Key at `index` of the table of `port` (0 where there is none).
     fn pkey(&self, port: u8, index: u16) -> u16;
 
+    /// A packet of the right path came in by `port` with a P_Key that does not match (P_KeyViolations
+    /// of its PortInfo).
+    fn bad_pkey(&mut self, port: u8);
+
     /// Puts `packet` on the link of `port`. It is queued: no QP is called from in here.
     fn transmit(&mut self, port: u8, packet: Packet);
 

@@ -27,6 +27,7 @@ fn pkeys_have_to_match_with_one_full_member() {
         w.write_nothing(0);
         w.run_for(TIMEOUT_NS / 2);
         assert_eq!(w.nodes[0].sent.len(), usize::from(good), "{a:x} {b:x}");
+        assert_eq!(w.nodes[1].bad_pkeys, usize::from(!good), "{a:x} {b:x}");
     }
 }
 

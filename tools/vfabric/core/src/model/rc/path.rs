@@ -69,8 +69,8 @@ pub(super) fn pkey_match(a: u16, b: u16) -> bool {
     a & !FULL != 0 && a & !FULL == b & !FULL && (a | b) & FULL != 0
 }
 
-/// Whether a packet that came in by `port` came by `path` (IBA 9.6.1.5): port, both LIDs, GIDs
-/// where the path is global, and P_Key.
+/// Whether a packet that came in by `port` came by `path` (IBA 9.6.1.5): port, both LIDs, and GIDs
+/// where the path is global.
 fn belongs(path: &Path, port: u8, packet: &Packet, host: &impl Host) -> bool {
     let (base, lmc) = host.port_lid(port);
     port == path.port
@@ -81,7 +81,6 @@ fn belongs(path: &Path, port: u8, packet: &Packet, host: &impl Host) -> bool {
             (Some(g), Some(p)) => g.sgid == p.dgid && g.dgid == p.sgid,
             _ => false,
         }
-        && pkey_match(packet.bth.pkey, host.pkey(port, path.pkey_index))
 }
 
 impl Rc {
@@ -98,7 +97,17 @@ impl Rc {
         } else {
             self.paths.active
         };
-        if !path.is_some_and(|p| belongs(&p, port, packet, host)) {
+        let good = path.is_some_and(|p| {
+            if !belongs(&p, port, packet, host) {
+                return false;
+            }
+            let good = pkey_match(packet.bth.pkey, host.pkey(port, p.pkey_index));
+            if !good {
+                host.bad_pkey(port);
+            }
+            good
+        });
+        if !good {
             self.counters.refused = self.counters.refused.saturating_add(1);
             if migrates && !self.paths.complained {
                 self.paths.complained = true;

@@ -54,6 +54,7 @@ pub struct Node {
     pub local_ops: Vec<u32>,
     pub remote_reads: usize,
     pub remote_writes: usize,
+    pub bad_pkeys: usize,
     pub events: Vec<QpEvent>,
     pub migrations: Vec<(MigrationCause, u8, u16)>,
     pub out: Vec<(u8, Packet)>,
@@ -75,6 +76,7 @@ impl Node {
             local_ops: Vec::new(),
             remote_reads: 0,
             remote_writes: 0,
+            bad_pkeys: 0,
             events: Vec::new(),
             migrations: Vec::new(),
             out: Vec::new(),
@@ -244,6 +246,10 @@ impl Host for Node {
 
     fn pkey(&self, _port: u8, index: u16) -> u16 {
         self.pkeys.get(index as usize).copied().unwrap_or(0)
+    }
+
+    fn bad_pkey(&mut self, _port: u8) {
+        self.bad_pkeys += 1;
     }
 
     fn transmit(&mut self, port: u8, packet: Packet) {
