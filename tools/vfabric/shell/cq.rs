@@ -208,14 +208,18 @@ impl Cq {
     /// Removes the completions of a queue pair that goes away, as real HCAs do.
     pub(crate) fn scrub(&self, qp: QpHandle) {
         let mut r = self.ring.lock();
-        let (head, len, depth) = (r.head, r.len, r.slots.len());
-        let mut kept = 0;
-        for i in 0..len {
-            let cqe = r.slots[(head + i) % depth];
-            if cqe.qp != qp {
-                r.slots[(head + kept) % depth] = cqe;
+        let depth = r.slots.len();
+        let next = |at: usize| if at + 1 == depth { 0 } else { at + 1 };
+        let (mut from, mut to, mut kept) = (r.head, r.head, 0);
+        for _ in 0..r.len {
+            if r.slots[from].qp != qp {
+                if from != to {
+                    r.slots[to] = r.slots[from];
+                }
+                to = next(to);
                 kept += 1;
             }
+            from = next(from);
         }
         r.len = kept;
     }

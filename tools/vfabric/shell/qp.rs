@@ -397,7 +397,9 @@ pub(super) unsafe extern "C" fn destroy(
     hca.shared.wait_for_delivery();
     if scrub {
         qp.send_cq.scrub(qp.handle);
-        qp.recv_cq.scrub(qp.handle);
+        if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
+            qp.recv_cq.scrub(qp.handle);
+        }
     }
     0
 }
