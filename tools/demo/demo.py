@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """`make demo`: an iSER disk under verified I/O loses its cable, without and with ib_cm_apm.
 
 The same script runs in two fresh guests. Results: a table, build/demo/result.json and build/demo/pause.png.
@@ -133,15 +133,19 @@ def table(runs):
     ]
     lines = [f"{'':40} {'without module':>16} {'with module':>16}"]
     for title, key, form in rows:
-        cells = [form.format({True: "yes", False: "no"}.get(v, v) if isinstance(v, bool) else v)
-                 for v in (run.figures[key] for run in runs)]
+        cells = [
+            form.format({True: "yes", False: "no"}.get(v, v) if isinstance(v, bool) else v)
+            for v in (run.figures[key] for run in runs)
+        ]
         lines.append(f"{title:40} {cells[0]:>16} {cells[1]:>16}")
     return "\n".join(lines)
 
 
 def main():
     say("open-iscsi's timers: " + ", ".join(f"{key} = {value} s" for key, value in TIMERS.items()))
-    say(f"script: I/O for {RUN} s, cable out at {CUT_AT} s, back at {JOIN_AT} s; OpenSM subnet_timeout {SUBNET_TIMEOUT}")
+    say(
+        f"script: I/O for {RUN} s, cable out at {CUT_AT} s, back at {JOIN_AT} s; OpenSM subnet_timeout {SUBNET_TIMEOUT}"
+    )
     try:
         runs = [play(False), play(True)]
     except (GuestError, VmDied) as error:

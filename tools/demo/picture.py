@@ -1,10 +1,10 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """The demo's picture: I/O completions over time around the cut, one panel a run."""
 
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 BIN_S = 0.25
 TITLES = ("without ib_cm_apm", "with ib_cm_apm")
@@ -48,7 +48,9 @@ def draw(path, runs):
             fontsize=11,
         )
         if stop - begin > 2:
-            axis.annotate("", (begin, top * 0.3), (stop, top * 0.3), arrowprops={"arrowstyle": "<->", "color": "#333333"})
+            axis.annotate(
+                "", (begin, top * 0.3), (stop, top * 0.3), arrowprops={"arrowstyle": "<->", "color": "#333333"}
+            )
             axis.text((begin + stop) / 2, top * 0.34, f"no I/O for {pause}", ha="center", fontsize=10)
         axis.set_ylabel("I/Os completed per second")
         axis.spines[["top", "right"]].set_visible(False)

@@ -30,8 +30,8 @@ def wait_armed(vm):
     """Wait until every connected QP is ARMED, at both ends. Returns the number of connections."""
     vm.wait_run(
         "rdma -j resource show qp >/run/qps && python3 -c '"
-        "import json; q = [e for e in json.load(open(\"/run/qps\")) if e[\"type\"] == \"RC\" and e[\"state\"] == \"RTS\"];"
-        "raise SystemExit(not q or any(e.get(\"path-mig-state\") != \"ARMED\" for e in q))'"
+        'import json; q = [e for e in json.load(open("/run/qps")) if e["type"] == "RC" and e["state"] == "RTS"];'
+        'raise SystemExit(not q or any(e.get("path-mig-state") != "ARMED" for e in q))\''
     )
     return len(qps_by_end(vm)[0])
 

@@ -2,6 +2,7 @@
 """The main promise: a cut costs a connection a pause and nothing else."""
 
 import pytest
+
 from harness import Apm, Fabric, Fio
 from scenarios.common import ENDS, ULPS, qps_by_end, storage, wait_armed, wait_ios, wait_no_qps
 

@@ -2,6 +2,7 @@
 """The storage ULPs on the fabric without our module: the ground that everything else stands on."""
 
 import pytest
+
 from harness import Fio
 from scenarios.common import ENDS, ULPS, qps_by_end, storage, wait_ios
 

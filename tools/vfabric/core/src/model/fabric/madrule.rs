@@ -114,7 +114,7 @@ impl Rule {
         };
         class == self.class
             && u16::from_be_bytes([high, low]) == self.attr
-            && self.method.map_or(true, |m| m == method)
+            && self.method.is_none_or(|m| m == method)
     }
 }
 
@@ -185,7 +185,7 @@ fn hex(text: &str) -> Result<([u8; MAX_VALUE], usize), ControlError> {
     for slot in &mut value {
         let Some(high) = digits.next() else { break };
         let low = digits.next().ok_or(ControlError::BadMadRule)?;
-        *slot = nibble(high)? << 4 | nibble(low)?;
+        *slot = (nibble(high)? << 4) | nibble(low)?;
         len = len.wrapping_add(1);
     }
     if len == 0 || digits.next().is_some() {
