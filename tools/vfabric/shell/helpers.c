@@ -142,11 +142,11 @@ u32 rust_helper_vf_core_cap(void)
 
 /*
  * memcpy() moves byte by byte where the CPU says that this is as quick; an
- * emulated one says so, too, and it is not.
+ * emulated one says so, too, and it is not. KASAN has to see what is copied.
  */
 void rust_helper_vf_copy(void *to, const void *from, size_t n)
 {
-#ifdef CONFIG_X86_64
+#if defined(CONFIG_X86_64) && !defined(CONFIG_KASAN)
 	size_t words = n / 8;
 
 	asm volatile("rep movsq"
