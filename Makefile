@@ -20,6 +20,7 @@ endif
 
 .DEFAULT_GOAL := module
 .PHONY: module setup modules shell test test-host test-mutants demo lint format doc clean distclean help
+.PHONY: debug-kernel test-debug
 
 module: ## Build ib-cm-apm.ko for the running kernel, or for the one in KDIR
 	@scripts/check-kdir "$(KDIR)"
@@ -48,6 +49,15 @@ test-host: ## The host tests of the pure parts
 test-mutants: ## Does each known sabotage make its scenario fail?
 	@$(setup)
 	@$(run) T="$(T)" scripts/test-mutants
+
+debug-kernel: ## Build the debug kernel (KASAN, lockdep, kmemleak, fault injection): about 15 minutes, once
+	@$(setup)
+	@$(run) scripts/debug-kernel
+
+test-debug: ## The scenarios on the debug kernel (T=name: only those that match)
+	@$(setup)
+	@$(run) scripts/debug-kernel
+	@$(run) T="$(T)" TIER=debug scripts/run-tests scenarios
 
 demo: ## An iSER disk and a cut cable, without and with the module
 	@$(setup)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.vm import TOP, Vm
-
-RESULTS = TOP / "build" / "tests"
+from harness.tier import DEBUG, RESULTS
+from harness.vm import Vm
 
 
 class GateFailure(AssertionError):
@@ -18,6 +17,18 @@ class GateFailure(AssertionError):
 def pytest_configure(config):
     config.addinivalue_line("markers", "vm(modules=..., args=..., memory_mb=..., cpus=...): how the guest is booted")
     config.addinivalue_line("markers", "gate_must_find(kind): passes only if the dmesg gate fails it with this kind")
+    config.addinivalue_line("markers", "stock: about the stock kernel, not collected in the debug tier")
+    config.addinivalue_line("markers", "debug: wants the debug kernel, not collected without it")
+    config.addinivalue_line("markers", "leaks: memory that nothing refers to any more fails it (debug kernel)")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Scenarios that make no sense on this tier's kernel are not there, rather than skipped."""
+    foreign = "stock" if DEBUG else "debug"
+    gone = [item for item in items if item.get_closest_marker(foreign)]
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item in items if item not in gone]
 
 
 def workdir(item):
@@ -32,6 +43,8 @@ def vm(request):
     options = {}
     for mark in reversed(list(request.node.iter_markers("vm"))):
         options |= mark.kwargs
+    if DEBUG and request.node.get_closest_marker("leaks"):
+        options["find_leaks"] = True
     guest = Vm(workdir(request.node), **options)
     request.node.guests = [guest]
     yield guest

@@ -9,11 +9,12 @@ import os
 import subprocess
 from pathlib import Path
 
+from .tier import GUEST
+
 # An emulated CPU that announces quick byte moves makes the kernel's memcpy() move single bytes: I/O at a third of the
 # speed.
 TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm")
 KVM = ("-accel", "kvm", "-cpu", "host")
-GUEST = Path(os.environ.get("GUEST", "/guest"))
 
 
 def boots_with_kvm():

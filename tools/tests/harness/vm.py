@@ -4,8 +4,8 @@
 import contextlib
 import io
 import json
-import os
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -18,16 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import accel, gate
+from .tier import DEBUG, GUEST, MODULES, room
 
 HERE = Path(__file__).resolve().parent
-TOP = HERE.parents[2]
-GUEST = Path(os.environ.get("GUEST", "/guest"))
-MODULES = TOP / "build" / "modules"
+LEAKS = HERE / "leaks.py"
 
 # How long the slowest machine that is to be served may take, in seconds. A hang costs this much; nothing is asserted
-# about time by means of it.
+# about time by means of it. What waits takes these and any other times through room(), which knows slow kernels.
 BOOT_S = 90
 DEFAULT_S = 60
+
+# What the debug kernel takes more of memory, most of it for KASAN.
+DEBUG_MB = 1024
 
 
 class VmDied(Exception):
@@ -67,6 +69,7 @@ class Job:
 
     def wait(self, timeout=DEFAULT_S):
         """Await its end; GuestError when it has not ended after `timeout` seconds."""
+        timeout = room(timeout)
         got = self.vm.call("wait", handle=self.handle, timeout=timeout, _extra=timeout)
         if got["rc"] is None:
             raise GuestError(f"`{self.cmd}` still runs after {timeout} s\n{got['out'][-2000:]}{got['err'][-2000:]}")
@@ -85,10 +88,12 @@ class Vm:
 
     `workdir` receives console.log, kmsg.log (everything the kernel logged) and qemu.log. `modules` are names of
     modules made by `make modules`, or paths of .ko files; they lie in /mnt in the guest. `files` maps names in /mnt to
-    paths or to content (bytes).
+    paths or to content (bytes). `find_leaks` (debug kernel only) turns kmemleak on, and findings() asks it.
     """
 
-    def __init__(self, workdir, modules=("vfabric", "ib-cm-apm"), files=None, memory_mb=2048, cpus=2, args=""):
+    def __init__(
+        self, workdir, modules=("vfabric", "ib-cm-apm"), files=None, memory_mb=2048, cpus=2, args="", find_leaks=False
+    ):
         self.workdir = Path(workdir)
         self.workdir.mkdir(parents=True, exist_ok=True)
         self.tmp = Path(tempfile.mkdtemp(prefix="vm-"))
@@ -102,11 +107,12 @@ class Vm:
         self.closed = False
         self.expected_end = False
         self.kernel = None
+        self.find_leaks = find_leaks
         self.hello = queue.Queue()
         self.sock = None
         self.proc = None
         try:
-            self._boot(modules, files or {}, memory_mb, cpus, args)
+            self._boot(modules, files or {}, memory_mb, cpus, f"{args} kmemleak=on" if find_leaks else args)
         except BaseException:
             self.close()
             raise
@@ -116,6 +122,8 @@ class Vm:
     def _boot(self, modules, files, memory_mb, cpus, args):
         payload = self.tmp / "payload.tar"
         content = {"start": HERE / "start", "agent.py": HERE / "agent.py"}
+        if self.find_leaks:
+            content[LEAKS.name] = LEAKS
         for module in modules:
             path = Path(module)
             if path.suffix != ".ko":
@@ -141,9 +149,9 @@ class Vm:
         self._connect(port)
         threading.Thread(target=self._receive, daemon=True).start()
         try:
-            self.kernel = self.hello.get(timeout=BOOT_S)
+            self.kernel = self.hello.get(timeout=room(BOOT_S))
         except queue.Empty:
-            self._bury(f"the guest did not come up within {BOOT_S} s")
+            self._bury(f"the guest did not come up within {room(BOOT_S)} s")
         if self.kernel is None:
             raise VmDied(self.dead)
 
@@ -213,7 +221,7 @@ class Vm:
 
     def await_end(self, timeout=DEFAULT_S):
         """Await the end of the machine by itself (a planted panic)."""
-        self.proc.wait(timeout=timeout)
+        self.proc.wait(timeout=room(timeout))
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -233,7 +241,7 @@ class Vm:
         except OSError:
             self._bury("the guest's machine ended")
         try:
-            answer = box.get(timeout=DEFAULT_S + _extra)
+            answer = box.get(timeout=room(DEFAULT_S) + _extra)
         except queue.Empty:
             raise GuestError(f"the guest did not answer ({op} {args})") from None
         if "died" in answer:
@@ -244,6 +252,7 @@ class Vm:
 
     def run(self, cmd, timeout=DEFAULT_S, stdin="", check=True):
         """Run a shell command to its end. GuestError when it fails, unless `check` is False."""
+        timeout = room(timeout)
         got = self.call("run", cmd=cmd, timeout=timeout, stdin=stdin, _extra=timeout)
         result = Result(cmd, **got)
         return result.check() if check else result
@@ -272,6 +281,7 @@ class Vm:
 
     def wait_file(self, path, regex, timeout=DEFAULT_S):
         """Wait until the content of a file matches (re.M, search). Returns the content."""
+        timeout = room(timeout)
         got = self.call("until_file", path=str(path), regex=regex, timeout=timeout, _extra=timeout)
         if "missed" in got:
             raise GuestError(f"{path} did not match {regex!r} within {timeout} s, but is:\n{got['missed'][-3000:]}")
@@ -279,6 +289,7 @@ class Vm:
 
     def wait_run(self, cmd, timeout=DEFAULT_S):
         """Wait until a command succeeds (it is repeated every 50 ms). Returns its Result."""
+        timeout = room(timeout)
         got = self.call("until_run", cmd=cmd, timeout=timeout, _extra=timeout)
         if "missed" in got:
             last = got["missed"]
@@ -312,19 +323,38 @@ class Vm:
         mark = f"harness: log mark {self.next_id} {time.monotonic_ns()}"
         with contextlib.suppress(GuestError, VmDied):
             self.write("/dev/kmsg", f"<6>{mark}\n")
-            end = time.monotonic() + 10
+            end = time.monotonic() + room(10)
             while mark.encode() not in self.kmsg.read_bytes() and time.monotonic() < end:
                 time.sleep(0.02)
 
     def findings(self):
         """What the dmesg gate objects to, as a list of gate.Finding."""
-        found = gate.scan(self.dmesg())
+        leaks = self._leaks() if self.find_leaks else []
+        found = gate.scan(self.dmesg()) + leaks
+        if DEBUG:
+            found += self._lockdep_off()
         if self.dead is not None and not self.expected_end and not found:
             found.append(gate.Finding("machine ended", [self.dead]))
         return found
 
+    def _lockdep_off(self):
+        """Lockdep ends itself after its first report, and when one of its tables is full."""
+        with contextlib.suppress(GuestError, VmDied):
+            stats = self.read("/proc/lockdep_stats")
+            if not re.search(r"debug_locks: +1", stats):
+                return [gate.Finding("lockdep off", stats.splitlines()[-5:])]
+        return []
+
+    def _leaks(self):
+        """What kmemleak calls unreferenced, one Finding an object."""
+        with contextlib.suppress(VmDied):
+            report = self.run(f"python3 /mnt/{LEAKS.name}", timeout=120).out
+            return [gate.Finding("kmemleak", text.splitlines()) for text in report.split("\n\n") if text.strip()]
+        return []
+
     def wait_dmesg(self, regex, timeout=DEFAULT_S):
         """Wait until a line of the kernel's log matches. Returns the match."""
+        timeout = room(timeout)
         end = time.monotonic() + timeout
         while True:
             for line in self.dmesg():
@@ -350,7 +380,16 @@ def write_payload(path, content):
 def qemu_command(payload, memory_mb, cpus, args):
     """QEMU with the guest's kernel, root (thrown away at the end) and payload; no network."""
     # An oops ends the machine: nothing that it says later can be trusted. A warning does not: the gate finds it.
-    append = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 kfence.sample_interval=1 watchdog_thresh=30"
+    append = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 watchdog_thresh=30"
+    if DEBUG:
+        memory_mb += DEBUG_MB
+        # kmemleak halves the speed. KASAN's reports must not end at the first one.
+        append += " kasan_multi_shot" + ("" if "kmemleak=" in args else " kmemleak=off")
+    else:
+        append += " kfence.sample_interval=1"
+    drives = []
+    if (modules := GUEST / "modules.img").exists():
+        drives = ["-drive", f"file={modules},if=virtio,format=raw,readonly=on"]
     return [
         "qemu-system-x86_64",
         *accel.qemu_args(),
@@ -359,5 +398,6 @@ def qemu_command(payload, memory_mb, cpus, args):
         *("-kernel", str(GUEST / "vmlinuz"), "-initrd", str(GUEST / "initramfs"), "-append", f"{append} {args}"),
         *("-drive", f"file={GUEST / 'root.img'},if=virtio,format=raw,snapshot=on"),
         *("-drive", f"file={payload},if=virtio,format=raw,readonly=on"),
+        *drives,
         *("-device", "virtio-serial-pci"),
     ]

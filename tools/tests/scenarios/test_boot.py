@@ -6,6 +6,7 @@ import os
 import pytest
 
 
+@pytest.mark.stock
 @pytest.mark.vm(modules=())
 def test_boot(vm):
     """It runs the kernel that the environment was made for, as root, with what the scenarios need."""

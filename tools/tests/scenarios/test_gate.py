@@ -11,6 +11,7 @@ def test_gate_sees_warning(vm):
     vm.insmod("splat", plant="warn")
 
 
+@pytest.mark.stock
 @pytest.mark.vm(modules=("splat",))
 @pytest.mark.gate_must_find("KFENCE")
 def test_gate_sees_kfence(vm):

@@ -6,11 +6,13 @@
 #include <linux/delay.h>
 #include <linux/kfence.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/preempt.h>
 #include <linux/slab.h>
 
 static char *plant = "";
 module_param(plant, charp, 0);
-MODULE_PARM_DESC(plant, "What to plant: warn, use-after-free or panic");
+MODULE_PARM_DESC(plant, "What to plant: warn, use-after-free, panic; for a debug kernel also kasan, leak, atomic-sleep, inversion");
 
 /* How often to try until KFENCE has taken an allocation of ours for its sample. */
 #define TRIES	2000
@@ -34,8 +36,74 @@ static int plant_use_after_free(void)
 	return -EAGAIN;
 }
 
+/* The same for KASAN, which watches every object. */
+static void plant_kasan(void)
+{
+	char *object = kmalloc(64, GFP_KERNEL);
+
+	kfree(object);
+	/* The compiler would see through it otherwise. */
+	OPTIMIZER_HIDE_VAR(object);
+	if (object)
+		(void)READ_ONCE(*object);
+}
+
+/* Objects that nobody refers to; of a size of their own, so that the report is known by it. */
+static void plant_leak(void)
+{
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		char *object = kmalloc(1000, GFP_KERNEL);
+
+		OPTIMIZER_HIDE_VAR(object);
+	}
+}
+
+static void plant_atomic_sleep(void)
+{
+	preempt_disable();
+	might_sleep();
+	preempt_enable();
+}
+
+static DEFINE_MUTEX(first);
+static DEFINE_MUTEX(second);
+
+/* Never at the same time, so it blocks nothing: it is the order that lockdep must object to. */
+static void plant_inversion(void)
+{
+	mutex_lock(&first);
+	mutex_lock(&second);
+	mutex_unlock(&second);
+	mutex_unlock(&first);
+
+	mutex_lock(&second);
+	mutex_lock(&first);
+	mutex_unlock(&first);
+	mutex_unlock(&second);
+}
+
+static const struct {
+	const char *name;
+	void (*plant)(void);
+} debug_plants[] = {
+	{ "kasan", plant_kasan },
+	{ "leak", plant_leak },
+	{ "atomic-sleep", plant_atomic_sleep },
+	{ "inversion", plant_inversion },
+};
+
 static int __init splat_init(void)
 {
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(debug_plants); i++) {
+		if (!strcmp(plant, debug_plants[i].name)) {
+			debug_plants[i].plant();
+			return 0;
+		}
+	}
 	if (!strcmp(plant, "warn")) {
 		WARN(1, "planted\n");
 		return 0;

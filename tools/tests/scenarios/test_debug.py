@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What only the debug kernel can show. It must object to what it is there for: a module plants it."""
+
+import pytest
+
+from harness import Apm, Fabric, Fio, Ipoib, Iser, Nvme, Srp
+from scenarios.common import ENDS, wait_armed, wait_ios, wait_no_qps
+
+pytestmark = pytest.mark.debug
+splat = pytest.mark.vm(modules=("splat", "splat_rust"))
+
+
+@pytest.mark.vm(modules=())
+def test_debug_kernel(vm):
+    """It is the debug kernel, and none of its checks has been turned off on the way."""
+    assert vm.kernel.endswith("-debug")
+    config = vm.out("zcat /proc/config.gz").splitlines()
+    for option in ("KASAN", "PROVE_LOCKING", "DEBUG_ATOMIC_SLEEP", "DEBUG_KMEMLEAK", "FAILSLAB", "DEBUG_OBJECTS"):
+        assert f"CONFIG_{option}=y" in config
+    vm.wait_file("/proc/lockdep_stats", r"debug_locks: +1")
+    assert vm.glob("/sys/kernel/debug/failslab/probability") and vm.glob("/proc/self/fail-nth")
+
+
+@splat
+@pytest.mark.gate_must_find("KASAN")
+def test_gate_sees_kasan(vm):
+    """A read after free in C."""
+    vm.insmod("splat", plant="kasan")
+
+
+@splat
+@pytest.mark.gate_must_find("KASAN")
+def test_gate_sees_kasan_in_rust(vm):
+    """The same in Rust."""
+    vm.insmod("splat_rust")
+
+
+@splat
+@pytest.mark.gate_must_find("BUG")
+def test_gate_sees_sleep_in_atomic_context(vm):
+    """A call that may sleep with preemption off."""
+    vm.insmod("splat", plant="atomic-sleep")
+
+
+@splat
+@pytest.mark.gate_must_find("lockdep")
+def test_gate_sees_lock_inversion(vm):
+    """Two locks taken in both orders, though never at the same time."""
+    vm.insmod("splat", plant="inversion")
+
+
+@splat
+@pytest.mark.gate_must_find("lockdep off")
+def test_gate_sees_lockdep_off(vm):
+    """After its first report lockdep is off and sees no more; that alone is a finding."""
+    vm.insmod("splat", plant="inversion")
+
+
+@splat
+@pytest.mark.leaks
+@pytest.mark.gate_must_find("kmemleak")
+def test_gate_sees_leak(vm):
+    """Memory that nobody refers to any more."""
+    vm.insmod("splat", plant="leak")
+
+
+@pytest.mark.leaks
+def test_nothing_leaks(vm):
+    """After connections of all ULPs, a failover, a device removed and all of it taken down no memory is lost."""
+    fabric = Fabric(vm).up()
+    apm = Apm(vm).up()
+    ipoib = Ipoib(fabric).up()
+    ulps = [Srp(vm).up(), Nvme(vm).up(), Iser(vm).up()]
+    wait_armed(vm)
+    io = Fio(vm, ulps[0].device, seconds=8).start()
+    wait_ios(vm, ulps[0].device)
+    fabric.cut(*ENDS["initiator"])
+    fabric.wait_migrations(2)
+    io.finish().check()
+    fabric.join(*ENDS["initiator"])
+    fabric.wait_active()
+    for ulp in ulps:
+        ulp.disconnect()
+    for dev in ("vhca0", "vhca1"):
+        wait_no_qps(vm, dev)
+    ipoib.down()
+    fabric.control("remove vhca1")
+    vm.wait_run("[ ! -e /sys/class/infiniband/vhca1 ]")
+    apm.down()
+    fabric.unload()
