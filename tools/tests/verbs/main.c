@@ -68,7 +68,7 @@ static int __init verbs_init(void)
 	if (!verbs_device[0] || !verbs_device[1]) {
 		pr_err("devices=%s: not two devices that are there\n", devices);
 		ret = -ENODEV;
-	} else if (run(memory_tests) | run(queue_tests)) {
+	} else if (run(memory_tests) | run(queue_tests) | run(srq_tests)) {
 		ret = -EIO;
 	}
 	ib_unregister_client(&client);

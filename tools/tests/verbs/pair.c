@@ -22,7 +22,7 @@ static void on_completion(struct ib_cq *cq, void *context)
 	atomic_inc(&s->told);
 }
 
-static int side_open(struct side *s, struct ib_device *device)
+static int side_open(struct side *s, struct ib_device *device, bool srq)
 {
 	struct ib_qp_init_attr init = {
 		.event_handler = on_event,
@@ -35,6 +35,12 @@ static int side_open(struct side *s, struct ib_device *device)
 			.max_send_sge = 2,
 			.max_recv_sge = 2,
 		},
+	};
+	struct ib_srq_init_attr srq_init = {
+		.event_handler = on_event,
+		.srq_context = s,
+		.attr = { .max_wr = 4, .max_sge = 1 },
+		.srq_type = IB_SRQT_BASIC,
 	};
 	struct ib_cq_init_attr cq_attr = { .cqe = 4 * DEPTH };
 	struct ib_port_attr port;
@@ -58,6 +64,12 @@ static int side_open(struct side *s, struct ib_device *device)
 	s->mr = ib_alloc_mr(s->pd, IB_MR_TYPE_MEM_REG, BUF_SIZE / PAGE_SIZE);
 	if (IS_ERR(s->mr))
 		return PTR_ERR(s->mr);
+	if (srq) {
+		s->srq = ib_create_srq(s->pd, &srq_init);
+		if (IS_ERR(s->srq))
+			return PTR_ERR(s->srq);
+		init.srq = s->srq;
+	}
 	init.send_cq = s->cq;
 	init.recv_cq = s->cq;
 	s->qp = ib_create_qp(s->pd, &init);
@@ -109,6 +121,8 @@ static void side_close(struct side *s)
 {
 	if (!IS_ERR_OR_NULL(s->qp))
 		ib_destroy_qp(s->qp);
+	if (!IS_ERR_OR_NULL(s->srq))
+		ib_destroy_srq(s->srq);
 	if (!IS_ERR_OR_NULL(s->mr))
 		ib_dereg_mr(s->mr);
 	if (!IS_ERR_OR_NULL(s->cq))
@@ -125,9 +139,9 @@ int pair_open(struct pair *p, const struct options *o)
 	int ret;
 
 	memset(p, 0, sizeof(*p));
-	ret = side_open(&p->a, verbs_device[0]);
+	ret = side_open(&p->a, verbs_device[0], false);
 	if (!ret)
-		ret = side_open(&p->b, verbs_device[1]);
+		ret = side_open(&p->b, verbs_device[1], o->srq);
 	if (!ret)
 		ret = side_connect(&p->b, &p->a,
 				   o->no_access ? 0 : o->access ?: all, timeout);

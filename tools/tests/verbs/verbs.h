@@ -21,6 +21,8 @@ struct side {
 	struct ib_pd *pd;
 	struct ib_cq *cq;
 	struct ib_qp *qp;
+	/* Where the options ask for one. */
+	struct ib_srq *srq;
 	/* Fast registration of the buffer. */
 	struct ib_mr *mr;
 	char *buf;
@@ -44,6 +46,8 @@ struct options {
 	bool no_access;
 	/* 4.096 us x 2^timeout, instead of 14 (67 ms). */
 	u8 timeout;
+	/* @b takes its receives from a shared queue of four. */
+	bool srq;
 };
 
 struct test {
@@ -52,7 +56,7 @@ struct test {
 };
 
 extern struct ib_device *verbs_device[2];
-extern const struct test memory_tests[], queue_tests[];
+extern const struct test memory_tests[], queue_tests[], srq_tests[];
 
 int pair_open(struct pair *p, const struct options *o);
 void pair_close(struct pair *p);

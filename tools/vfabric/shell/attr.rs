@@ -49,6 +49,9 @@ pub(super) unsafe extern "C" fn query_device(
     a.max_sge_rd = MAX_SGE as u32;
     a.max_cq = 65536;
     a.max_cqe = MAX_CQE;
+    a.max_srq = MAX_QP;
+    a.max_srq_wr = MAX_WR;
+    a.max_srq_sge = MAX_SGE as u32;
     a.max_mr = 1 << 20;
     a.max_pd = 65536;
     a.max_qp_rd_atom = MAX_RD;

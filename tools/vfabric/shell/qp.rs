@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Queue pairs: the object behind core's `ib_qp`, its creation and its end, posting.
+//! Queue pairs: the object behind core's `ib_qp` (`life` makes and ends it).
 //!
 //! An `Arc` is held by core's object from create to destroy; the tables, the list of active queue
 //! pairs and queued events hold others for a while longer, and find `dead` set.
@@ -8,18 +8,18 @@
 //! Locks: see `engine`. What is the engine's (`attr`, `rc`) is reached with its state in hand.
 
 use super::bindings;
-use super::cq::{self, Cq, Cqe, QpHandle};
+use super::cq::{Cq, Cqe, QpHandle};
 use super::engine::Outbox;
-use super::hca::{self, Hca};
-use super::pd;
+use super::event::Event;
+use super::srq::{Srq, Taken};
 use super::state::{State, TimerKey};
-use super::wq::{RecvQueue, SendQueue, MAX_SGE, MAX_WR};
-use crate::model::rc::Rc;
+use super::wq::{RecvQueue, SendQueue};
+use crate::model::rc::{self, Rc};
 use kernel::list::{impl_list_arc_safe, impl_list_item, AtomicTracker, ListLinks, TryNewListArc};
 use kernel::prelude::*;
 use kernel::rbtree::RBTreeNodeReservation;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
-use kernel::sync::{new_spinlock_irq, Arc, ArcBorrow, LockedBy, SpinLockIrq};
+use kernel::sync::{new_spinlock_irq, Arc, ArcBorrow, LockedBy, Mutex, SpinLockIrq};
 
 /// Kind of queue pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(crate) struct Attr {
     pub(crate) sq_psn: u32,
     /// Migrations since creation.
     pub(crate) migrations: u32,
+    /// The receive taken from the shared queue, where there is one.
+    pub(crate) taken: Option<KBox<Taken>>,
     /// When the queued timer will fire.
     timer_at: Option<u64>,
     /// The timer's node, while it is not queued.
@@ -71,6 +73,7 @@ pub(crate) struct Qp {
     pub(crate) cap: Cap,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<Arc<Srq>>,
     #[pin]
     pub(crate) sq: SpinLockIrq<SendQueue>,
     #[pin]
@@ -105,7 +108,64 @@ impl_list_item! {
     impl ListItem<0> for Qp { using ListLinks { self.links }; }
 }
 
+/// What a queue pair is made of; the fields of [`Qp`] say what they mean.
+pub(crate) struct Parts {
+    pub(crate) handle: QpHandle,
+    pub(crate) hca: usize,
+    pub(crate) qpn: u32,
+    pub(crate) kind: Kind,
+    pub(crate) port: u8,
+    pub(crate) pd: u32,
+    pub(crate) signal_all: bool,
+    pub(crate) cap: Cap,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) sq: SendQueue,
+    pub(crate) rq: RecvQueue,
+    pub(crate) rc: Option<KBox<Rc>>,
+}
+
 impl Qp {
+    /// A queue pair in RESET; `lock` is the engine's.
+    pub(crate) fn new(p: Parts, lock: &Mutex<State>) -> Result<Arc<Self>> {
+        let attr = Attr {
+            access: 0,
+            qkey: 0,
+            pkey_index: 0,
+            port: p.port,
+            sq_psn: 0,
+            migrations: 0,
+            taken: p.srq.as_ref().map(|_| Taken::new()).transpose()?,
+            timer_at: None,
+            timer_node: Some(RBTreeNodeReservation::new(GFP_KERNEL)?),
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                handle: p.handle,
+                dead: Atomic::new(false),
+                state: Atomic::new(bindings::ib_qp_state_IB_QPS_RESET),
+                hca: p.hca,
+                qpn: p.qpn,
+                kind: p.kind,
+                port: p.port,
+                pd: p.pd,
+                signal_all: p.signal_all,
+                cap: p.cap,
+                send_cq: p.send_cq,
+                recv_cq: p.recv_cq,
+                srq: p.srq,
+                sq <- new_spinlock_irq!(p.sq),
+                rq <- new_spinlock_irq!(p.rq),
+                rc: LockedBy::new(lock, p.rc),
+                attr: LockedBy::new(lock, attr),
+                links <- ListLinks::new(),
+                tracker <- AtomicTracker::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
     /// State as `enum ib_qp_state` has it.
     pub(crate) fn state(&self) -> bindings::ib_qp_state {
         self.state.load(Acquire)
@@ -157,10 +217,15 @@ impl Qp {
     }
 
     /// Brings the transport back and queues its timer.
-    pub(crate) fn put_rc(&self, st: &mut State, rc: KBox<Rc>) {
+    pub(crate) fn put_rc(self: &Arc<Self>, st: &mut State, rc: KBox<Rc>) {
         let want = rc.timer();
+        let failed =
+            rc.state() == rc::State::Err && self.state() != bindings::ib_qp_state_IB_QPS_ERR;
         self.set_state(super::modify::state_to_ib(rc.state()));
         *self.rc.access_mut(st) = Some(rc);
+        if failed && self.srq.is_some() {
+            st.out.event(Event::LastWqe(self.clone()));
+        }
         let Some(at) = want else {
             return;
         };
@@ -188,7 +253,8 @@ impl Qp {
         attr.timer_node = node;
     }
 
-    fn stop_timer(&self, st: &mut State) {
+    /// Takes the timer back.
+    pub(crate) fn stop_timer(&self, st: &mut State) {
         if let Some(at) = self.attr_mut(st).timer_at.take() {
             let node = st.take_timer(&(at, self.hca, self.qpn));
             self.attr_mut(st).timer_node = node;
@@ -201,11 +267,16 @@ impl Qp {
             let Some(wr_id) = self.rq.lock().pop() else {
                 return;
             };
-            let mut cqe = Cqe::new(self.handle, wr_id);
-            cqe.status = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR;
-            cqe.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
-            self.recv_cq.push(cqe, false, out);
+            self.flushed_receive(wr_id, out);
         }
+    }
+
+    /// A receive has ended with a flush.
+    pub(crate) fn flushed_receive(&self, wr_id: u64, out: &mut Outbox) {
+        let mut cqe = Cqe::new(self.handle, wr_id);
+        cqe.status = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR;
+        cqe.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
+        self.recv_cq.push(cqe, false, out);
     }
 
     /// Ends all sends of a datagram queue pair that are posted, with a flush.
@@ -235,6 +306,33 @@ pub(crate) struct VQp {
     inner: *const Qp,
 }
 
+impl VQp {
+    /// Puts `qp` behind core's object.
+    ///
+    /// # Safety
+    ///
+    /// `ib` is new: core has allocated `size_ib_qp` bytes, which is a `VQp`.
+    pub(crate) unsafe fn attach(ib: *mut bindings::ib_qp, qp: Arc<Qp>) {
+        // SAFETY: By the caller's promise.
+        unsafe { (*ib.cast::<Self>()).inner = qp.into_raw() };
+    }
+
+    /// Takes it away again.
+    ///
+    /// # Safety
+    ///
+    /// `ib` was given to [`VQp::attach`] and not to this since.
+    pub(crate) unsafe fn detach(ib: *mut bindings::ib_qp) -> Arc<Qp> {
+        // SAFETY: By the caller's promise the reference that `attach` stored is still there.
+        unsafe {
+            let v = ib.cast::<Self>();
+            let qp = Arc::from_raw((*v).inner);
+            (*v).inner = core::ptr::null();
+            qp
+        }
+    }
+}
+
 /// The queue pair behind core's object.
 ///
 /// # Safety
@@ -243,163 +341,4 @@ pub(crate) struct VQp {
 pub(crate) unsafe fn from_ib<'a>(ib: *mut bindings::ib_qp) -> ArcBorrow<'a, Qp> {
     // SAFETY: By the caller's promise `inner` came from `Arc::into_raw` and is still owned.
     unsafe { ArcBorrow::from_raw((*ib.cast::<VQp>()).inner) }
-}
-
-/// # Safety
-///
-/// `ib` is new, `attr` valid, and both are of a device of ours.
-unsafe fn try_create(ib: *mut bindings::ib_qp, attr: &mut bindings::ib_qp_init_attr) -> Result {
-    // SAFETY: By the caller's promise.
-    let hca: ArcBorrow<'_, Hca> = unsafe { hca::from_ib((*ib).device) };
-    let kind = match attr.qp_type {
-        bindings::ib_qp_type_IB_QPT_SMI => Kind::Smi,
-        bindings::ib_qp_type_IB_QPT_GSI => Kind::Gsi,
-        bindings::ib_qp_type_IB_QPT_UD => Kind::Ud,
-        bindings::ib_qp_type_IB_QPT_RC => Kind::Rc,
-        _ => return Err(EOPNOTSUPP),
-    };
-    if !attr.srq.is_null() || attr.create_flags != 0 {
-        return Err(EOPNOTSUPP);
-    }
-    let c = &mut attr.cap;
-    let sge_ok = c.max_send_sge as usize <= MAX_SGE && c.max_recv_sge as usize <= MAX_SGE;
-    if !sge_ok || c.max_send_wr > MAX_WR || c.max_recv_wr > MAX_WR || c.max_inline_data != 0 {
-        return Err(EINVAL);
-    }
-    let special = matches!(kind, Kind::Smi | Kind::Gsi);
-    let port = if special { attr.port_num } else { 0 };
-    if special && (port == 0 || port > u32::from(hca.ports)) {
-        return Err(EINVAL);
-    }
-    let mut cap = Cap {
-        send_wr: c.max_send_wr,
-        recv_wr: c.max_recv_wr,
-        send_sge: c.max_send_sge,
-        recv_sge: c.max_recv_sge,
-    };
-    let round = hca.shared.lock().hca(hca.index).knobs.round_depth;
-    if round {
-        c.max_send_wr = c.max_send_wr.next_power_of_two();
-        cap.send_wr = c.max_send_wr;
-    }
-    let sq = SendQueue::new(cap.send_wr, cap.send_sge, kind != Kind::Rc)?;
-    let rq = RecvQueue::new(cap.recv_wr, cap.recv_sge)?;
-    // SAFETY: Core has set these before it calls; queue pairs of ours have both queues.
-    let (pd, send_cq, recv_cq) = unsafe {
-        if attr.send_cq.is_null() || attr.recv_cq.is_null() {
-            return Err(EINVAL);
-        }
-        (
-            pd::id((*ib).pd),
-            Arc::<Cq>::from(cq::from_ib(attr.send_cq)),
-            Arc::<Cq>::from(cq::from_ib(attr.recv_cq)),
-        )
-    };
-    let signal_all = attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR;
-    let mut st = hca.shared.lock();
-    let qpn = match kind {
-        Kind::Smi => 0,
-        Kind::Gsi => 1,
-        _ => st.hca(hca.index).take_qpn()?,
-    };
-    let rc = match kind {
-        Kind::Rc => {
-            let mut rc = KBox::new(Rc::new(qpn), GFP_KERNEL)?;
-            rc.set_quirks(st.hca(hca.index).knobs.rc);
-            Some(rc)
-        }
-        _ => None,
-    };
-    let lock = hca.shared.mutex();
-    let attr = Attr {
-        access: 0,
-        qkey: 0,
-        pkey_index: 0,
-        port: port as u8,
-        sq_psn: 0,
-        migrations: 0,
-        timer_at: None,
-        timer_node: Some(RBTreeNodeReservation::new(GFP_KERNEL)?),
-    };
-    let qp = Arc::pin_init(
-        pin_init!(Qp {
-            handle: QpHandle(ib),
-            dead: Atomic::new(false),
-            state: Atomic::new(bindings::ib_qp_state_IB_QPS_RESET),
-            hca: hca.index,
-            qpn,
-            kind,
-            port: port as u8,
-            pd,
-            signal_all,
-            cap,
-            send_cq,
-            recv_cq,
-            sq <- new_spinlock_irq!(sq),
-            rq <- new_spinlock_irq!(rq),
-            rc: LockedBy::new(lock, rc),
-            attr: LockedBy::new(lock, attr),
-            links <- ListLinks::new(),
-            tracker <- AtomicTracker::new(),
-        }),
-        GFP_KERNEL,
-    )?;
-    st.hca(hca.index).insert(qp.clone())?;
-    // SAFETY: Core allocated `size_ib_qp` bytes, which is a `VQp`.
-    unsafe {
-        (*ib).qp_num = qpn;
-        (*ib.cast::<VQp>()).inner = qp.into_raw();
-    }
-    Ok(())
-}
-
-/// `create_qp`
-///
-/// # Safety
-///
-/// For core alone, with what it gives to this operation of a registered device.
-pub(super) unsafe extern "C" fn create(
-    ib: *mut bindings::ib_qp,
-    attr: *mut bindings::ib_qp_init_attr,
-    _udata: *mut bindings::ib_udata,
-) -> i32 {
-    // SAFETY: Core hands us a new object and valid attributes.
-    match unsafe { try_create(ib, &mut *attr) } {
-        Ok(()) => 0,
-        Err(e) => e.to_errno(),
-    }
-}
-
-/// `destroy_qp`
-///
-/// # Safety
-///
-/// For core alone, with what it gives to this operation of a registered device.
-pub(super) unsafe extern "C" fn destroy(
-    ib: *mut bindings::ib_qp,
-    _udata: *mut bindings::ib_udata,
-) -> i32 {
-    // SAFETY: The device outlives its objects.
-    let hca: ArcBorrow<'_, Hca> = unsafe { hca::from_ib((*ib).device) };
-    let v = ib.cast::<VQp>();
-    // SAFETY: Created earlier, destroyed once: we take back the reference that `create` gave.
-    let qp = unsafe { Arc::from_raw((*v).inner) };
-    // SAFETY: `v` is ours.
-    unsafe { (*v).inner = core::ptr::null() };
-    let scrub = {
-        let mut st = hca.shared.lock();
-        qp.dead.store(true, Release);
-        qp.stop_timer(&mut st);
-        let h = st.hca(hca.index);
-        h.remove(&qp);
-        h.knobs.scrub
-    };
-    hca.shared.wait_for_delivery();
-    if scrub {
-        qp.send_cq.scrub(qp.handle);
-        if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
-            qp.recv_cq.scrub(qp.handle);
-        }
-    }
-    0
 }

@@ -49,6 +49,16 @@ impl<'a> RcHost<'a> {
         Ok(())
     }
 
+    /// Ends the receive at the head; gives its `wr_id`.
+    fn end_receive(&mut self) -> Option<u64> {
+        if self.qp.srq.is_none() {
+            return self.qp.rq.lock().pop();
+        }
+        let taken = self.qp.attr_mut(self.st).taken.as_mut()?;
+        let full = core::mem::replace(&mut taken.full, false);
+        full.then_some(taken.wr_id)
+    }
+
     fn mrs(&self) -> &Regions {
         &self.st.hca_ref(self.qp.hca).mrs
     }
@@ -237,10 +247,28 @@ impl Host for RcHost<'_> {
     }
 
     fn recv_ready(&mut self) -> bool {
-        self.qp.rq.lock().ready()
+        let Some(srq) = &self.qp.srq else {
+            return self.qp.rq.lock().ready();
+        };
+        let Some(taken) = self.qp.attr_mut(self.st).taken.as_mut() else {
+            return false;
+        };
+        if taken.full {
+            return true;
+        }
+        let (there, low) = srq.take(taken);
+        if low {
+            self.st.out.event(Event::SrqLimit(srq.clone()));
+        }
+        there
     }
 
     fn recv_scatter(&mut self, offset: u32, data: &[u8]) -> Result<(), MemError> {
+        if self.qp.srq.is_some() {
+            let taken = self.qp.attr(self.st).taken.as_ref();
+            let list = &taken.filter(|t| t.full).ok_or(MemError::Length)?.list;
+            return scatter(self.mrs(), self.qp.pd, list, offset, data);
+        }
         if !self.recv_loaded {
             let loaded = self.qp.rq.lock().list(&mut self.st.lists.recv);
             loaded.ok_or(MemError::Length)?;
@@ -251,7 +279,7 @@ impl Host for RcHost<'_> {
 
     fn recv_done(&mut self, done: RecvDone) {
         self.recv_loaded = false;
-        let Some(wr_id) = self.qp.rq.lock().pop() else {
+        let Some(wr_id) = self.end_receive() else {
             return;
         };
         let mut cqe = Cqe::new(self.qp.handle, wr_id);
@@ -277,7 +305,11 @@ impl Host for RcHost<'_> {
 
     fn flush_receives(&mut self) {
         self.recv_loaded = false;
-        self.qp.flush_receives(&mut self.st.out);
+        if self.qp.srq.is_none() {
+            self.qp.flush_receives(&mut self.st.out);
+        } else if let Some(wr_id) = self.end_receive() {
+            self.qp.flushed_receive(wr_id, &mut self.st.out);
+        }
     }
 
     fn remote_check(&self, rkey: u32, va: u64, len: u32, access: Access) -> Result<(), MemError> {
