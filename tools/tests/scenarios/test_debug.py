@@ -64,6 +64,15 @@ def test_gate_sees_leak(vm):
     vm.insmod("splat", plant="leak")
 
 
+@pytest.mark.vm(modules=("vfabric",))
+def test_known_report_of_stock_code(vm):
+    """Taking an NVMe target down makes lockdep report stock code: allowed, by its full text (stock-splats/)."""
+    Ipoib(Fabric(vm).up()).up()
+    nvme = Nvme(vm).up()
+    nvme.disconnect()
+    nvme.unserve()
+
+
 @pytest.mark.leaks
 def test_nothing_leaks(vm):
     """After connections of all ULPs, a failover, a device removed and all of it taken down no memory is lost."""
