@@ -4,7 +4,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `control` | write one command: those of the fabric (`cut`, `join`, `blackhole`, `clear`, `mad`) and `remove NODE` |
+//! | `control` | write one command: those of the fabric (`model/fabric/control.rs`), `knob` and `remove NODE` |
 //! | `ports` | a line for each port |
 //! | `qps` | a line for each RC queue pair |
 //! | `migrations` | counts by cause, in all and for each HCA |
@@ -17,7 +17,7 @@ use super::modify;
 use super::qp::{Kind, Qp};
 use super::state::State;
 use super::tables::{HcaState, Migrations};
-use crate::model::fabric::{Control, PortRef};
+use crate::model::fabric::{Control, Fabric};
 use crate::model::rc::MigState;
 use kernel::debugfs::{Dir, File};
 use kernel::prelude::*;
@@ -94,7 +94,7 @@ fn control(c: &Controlled, reader: &mut UserSliceReader) -> Result {
     let done = st.fabric.control(line, super::state::now());
     let ret = match done {
         Ok(command) => {
-            announce(&st, command);
+            pr_info!("{}\n", Done(&st.fabric, command));
             if let Control::Join(at) = command {
                 st.joined(at);
             }
@@ -110,29 +110,13 @@ fn control(c: &Controlled, reader: &mut UserSliceReader) -> Result {
     ret
 }
 
-fn announce(st: &State, command: Control) {
-    let (what, at): (_, PortRef) = match command {
-        Control::Cut(p) => ("cut", p),
-        Control::Join(p) => ("join", p),
-        Control::Blackhole {
-            port,
-            inward,
-            outward,
-        } => (
-            match (inward, outward) {
-                (true, false) => "blackhole in",
-                (false, true) => "blackhole out",
-                _ => "blackhole",
-            },
-            port,
-        ),
-        Control::Clear(p) => ("clear", p),
-        Control::Mad => {
-            pr_info!("the rules for MADs are others now\n");
-            return;
-        }
-    };
-    pr_info!("{} {}/{}\n", what, name(st, at.node), at.port);
+/// A command that has been carried out, for the log.
+struct Done<'a>(&'a Fabric, Control);
+
+impl kernel::fmt::Display for Done<'_> {
+    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.write_control(f, self.1)
+    }
 }
 
 fn knob(c: &Controlled, line: &str) -> Result {

@@ -81,10 +81,12 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name of letters, digits, `_`, `-` and `.`, at most [`MAX_NAME`] bytes long.
+    /// A name of letters, digits, `_`, `-` and `.`, the first of them a letter or a digit (the name
+    /// becomes that of a folder in sysfs), at most [`MAX_NAME`] bytes long.
     pub fn new(text: &str) -> Option<Name> {
         let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-        if text.is_empty() || !text.bytes().all(ok) {
+        let first = text.bytes().next();
+        if !first.is_some_and(|b| b.is_ascii_alphanumeric()) || !text.bytes().all(ok) {
             return None;
         }
         let mut bytes = [0; MAX_NAME];
@@ -143,7 +145,8 @@ pub enum ParseErrorKind {
     Incomplete,
     /// There is more in the line than belongs there.
     TooMuch,
-    /// The name is too long or has other characters than letters, digits, `_`, `-` and `.`.
+    /// The name is too long, does not begin with a letter or a digit, or has other characters than
+    /// these, `_`, `-` and `.`.
     BadName,
     /// The name is in use already.
     DuplicateName,
@@ -174,7 +177,9 @@ impl ParseErrorKind {
             ParseErrorKind::UnknownWord => "a line begins with hca, switch or link",
             ParseErrorKind::Incomplete => "a word is missing",
             ParseErrorKind::TooMuch => "too many words",
-            ParseErrorKind::BadName => "not a name (letters, digits, _ - . and at most 31 of them)",
+            ParseErrorKind::BadName => {
+                "not a name (a letter or digit, then letters, digits, _ - . and at most 31 in all)"
+            }
             ParseErrorKind::DuplicateName => "the name is in use",
             ParseErrorKind::BadPorts => "expected ports=N, N from 1 to 8 (hca) or 63 (switch)",
             ParseErrorKind::TooManyNodes => "too many nodes",

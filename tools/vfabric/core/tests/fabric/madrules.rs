@@ -81,3 +81,93 @@ fn what_is_no_rule_is_refused() {
     let got = net.fabric.control("mad drop class=3 attr=1", 0);
     assert_eq!(got, Err(ControlError::TooManyRules));
 }
+
+/// Transaction IDs that have arrived, in order.
+fn tids(net: &mut Net) -> Vec<u8> {
+    net.run();
+    let arrived = std::mem::take(&mut net.arrived);
+    let payloads = arrived.iter().map(|a| &a.packet.payload);
+    payloads.filter(|p| p[1] == 7).map(|p| p[15]).collect()
+}
+
+/// Sends a CM MAD with a transaction ID.
+fn post(net: &mut Net, attr: u16, tid: u8) {
+    let mut m = mad(7, 3, attr, 0);
+    m[15] = tid;
+    let packet = datagram(net.lid("vhca0/1"), net.lid("vhca1/1"), 1, 1, &m);
+    net.send("vhca0/1", packet);
+}
+
+#[test]
+fn delay_sends_a_mad_late_and_lets_others_pass() {
+    let (mut net, _) = rails();
+    net.control("mad delay class=7 attr=16 us=300 count=1");
+    let start = net.now;
+    post(&mut net, 16, 1);
+    post(&mut net, 17, 2);
+    post(&mut net, 16, 3);
+    assert_eq!(tids(&mut net), [2, 3]);
+    assert_eq!(net.fabric.next_due(), Some(start + 300_000));
+    net.now = start + 299_999;
+    assert_eq!(tids(&mut net), []);
+    net.now = start + 300_000;
+    assert_eq!(tids(&mut net), [1]);
+    assert_eq!(net.fabric.next_due(), None);
+}
+
+#[test]
+fn duplicate_sends_a_mad_twice() {
+    let (mut net, _) = rails();
+    net.control("mad duplicate class=7 attr=16 count=2");
+    for tid in 1..4 {
+        post(&mut net, 16, tid);
+    }
+    assert_eq!(tids(&mut net), [1, 1, 2, 2, 3]);
+    assert_eq!(net.fabric.mad_rules_used(), 2);
+}
+
+#[test]
+fn a_duplicate_can_come_late() {
+    let (mut net, _) = rails();
+    net.control("mad duplicate class=7 attr=16 us=1000 count=1");
+    net.control("mad delay class=7 attr=16 us=10 count=1");
+    post(&mut net, 16, 1);
+    post(&mut net, 16, 2);
+    assert_eq!(tids(&mut net), [2]);
+    net.now += 10_000;
+    assert_eq!(tids(&mut net), [1]);
+    net.now += 999_999;
+    assert_eq!(tids(&mut net), []);
+    net.now += 1;
+    assert_eq!(tids(&mut net), [1]);
+}
+
+#[test]
+fn a_delayed_mad_finds_the_port_as_it_then_is() {
+    let (mut net, _) = rails();
+    net.control("mad delay class=7 attr=16 us=50");
+    post(&mut net, 16, 1);
+    net.control("cut vhca0/1");
+    net.now += 50_000;
+    assert_eq!(tids(&mut net), []);
+    let (node, port) = net.end("vhca0/1");
+    let lost = net.fabric.port(node, port).unwrap().counters.total;
+    assert_eq!(lost.xmit_discards, 1);
+}
+
+#[test]
+fn delay_and_duplicate_take_their_own_words_only() {
+    let (mut net, _) = rails();
+    for line in [
+        "mad delay class=7 attr=16",
+        "mad delay class=7 attr=16 us=",
+        "mad delay class=7 attr=16 us=10000001",
+        "mad delay class=7 attr=16 us=5 offset=1",
+        "mad drop class=7 attr=16 us=5",
+        "mad rewrite class=7 attr=16 us=5 offset=1 value=00",
+        "mad duplicate attr=16",
+    ] {
+        let got = net.fabric.control(line, 0);
+        assert_eq!(got, Err(ControlError::BadMadRule), "{line}");
+    }
+}

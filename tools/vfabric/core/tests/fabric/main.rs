@@ -4,10 +4,12 @@
 //! break. Everything goes through the public interface, as the kernel module uses it.
 
 mod agents;
+mod cables;
 mod counters;
 mod data;
 mod directed;
 mod faults;
+mod grh;
 mod madrules;
 mod net;
 mod portinfo;

@@ -78,7 +78,7 @@ fn the_dump_has_one_line_a_port() {
     assert_eq!(text.lines().count(), 5 + 2 * 5);
     let line = text.lines().next().unwrap();
     let head = format!(
-        "vhca0/1 state=ACTIVE phys=LinkUp lid={} peer=sw0/1 cut=0 blackhole=none tx_pkts=",
+        "vhca0/1 state=ACTIVE phys=LinkUp lid={} peer=sw0/1 cut=0 blackhole=none loss_in=0 loss_out=0 delay_in=0 delay_out=0 tx_pkts=",
         net.lid("vhca0/1")
     );
     assert!(line.starts_with(&head), "{line}");

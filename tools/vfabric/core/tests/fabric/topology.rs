@@ -34,6 +34,8 @@ fn a_wrong_line_is_named() {
             BadName,
         ),
         ("hca \u{e4} ports=1", 1, BadName),
+        ("hca . ports=1", 1, BadName),
+        ("hca a ports=1;switch -s ports=4", 2, BadName),
         ("hca a ports=2;switch a ports=4", 2, DuplicateName),
         ("hca a ports=0", 1, BadPorts),
         ("hca a ports=9", 1, BadPorts),
@@ -102,6 +104,39 @@ fn there_are_rails_and_spine_and_no_others() {
         Topology::parse(Topology::named(name).unwrap()).unwrap();
     }
     assert!(Topology::named("ring").is_none());
+}
+
+#[test]
+fn one_node_too_many_is_named_by_its_line() {
+    let lines: Vec<_> = (0..=1024).map(|n| format!("hca h{n} ports=1\n")).collect();
+    let text = lines.concat();
+    let e = Topology::parse(&text).unwrap_err();
+    assert_eq!((e.line, e.what), (1025, ParseErrorKind::TooManyNodes));
+    let fits = text.strip_suffix("hca h1024 ports=1\n").unwrap();
+    assert_eq!(Topology::parse(fits).unwrap().nodes().len(), 1024);
+}
+
+#[test]
+fn every_reason_is_a_sentence_of_its_own() {
+    use ParseErrorKind::*;
+    let all = [
+        UnknownWord,
+        Incomplete,
+        TooMuch,
+        BadName,
+        DuplicateName,
+        BadPorts,
+        TooManyNodes,
+        BadEnd,
+        UnknownNode,
+        NoSuchPort,
+        PortInUse,
+        SelfLink,
+        NoHca,
+        NoMemory,
+    ];
+    let words: std::collections::BTreeSet<_> = all.iter().map(|k| k.as_str()).collect();
+    assert_eq!(words.len(), all.len());
 }
 
 proptest! {

@@ -23,6 +23,8 @@ pub struct Totals {
     pub multicast_xmit: u64,
     /// PortMulticastRcvPkts.
     pub multicast_rcv: u64,
+    /// PortRcvErrors: packets that a lossy cable has spoilt.
+    pub rcv_errors: u64,
     /// PortXmitDiscards: the port was down, not active, or the packet larger than its MTU.
     pub xmit_discards: u64,
     /// PortRcvSwitchRelayErrors: the switch knew no way on.
@@ -38,7 +40,8 @@ pub struct Totals {
 pub struct Counters {
     /// All there has been.
     pub total: Totals,
-    /// Every packet that was lost at this port, for whatever reason, a blackhole included.
+    /// Every packet that was lost at this port, for whatever reason, a blackhole included. What
+    /// `loss` of this port loses on its way out counts here, too, and not at the other end.
     pub dropped: u64,
     /// What PortCounters subtracts: the totals when the PMA last set them, less what it set.
     pub(super) base: Totals,
@@ -74,6 +77,12 @@ impl Counters {
     /// A packet was lost here without anybody being able to notice.
     pub(super) fn vanished(&mut self) {
         self.dropped = self.dropped.wrapping_add(1);
+    }
+
+    /// A packet has arrived that is of no use.
+    pub(super) fn spoilt(&mut self, words: u64, multicast: bool) {
+        self.received(words, multicast);
+        self.total.rcv_errors = self.total.rcv_errors.wrapping_add(1);
     }
 
     /// A packet could not be sent.

@@ -30,17 +30,21 @@ impl Fabric {
             Some(peer) => write!(out, "{}/{}", name(peer.node), peer.port)?,
             None => out.write_str("-")?,
         }
-        let blackhole = match (port.blackhole_in, port.blackhole_out) {
-            (false, false) => "none",
-            (true, false) => "in",
-            (false, true) => "out",
-            (true, true) => "both",
-        };
+        write!(
+            out,
+            " cut={} blackhole={}",
+            u8::from(port.cut),
+            port.blackhole.as_str(),
+        )?;
+        // Losses in percent, delays in microseconds.
+        write!(
+            out,
+            " loss_in={} loss_out={} delay_in={} delay_out={}",
+            port.inward.loss, port.outward.loss, port.inward.delay_us, port.outward.delay_us,
+        )?;
         writeln!(
             out,
-            " cut={} blackhole={} tx_pkts={} rx_pkts={} dropped={}",
-            u8::from(port.cut),
-            blackhole,
+            " tx_pkts={} rx_pkts={} dropped={}",
             port.counters.total.xmit_packets,
             port.counters.total.rcv_packets,
             port.counters.dropped

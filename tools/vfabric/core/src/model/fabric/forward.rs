@@ -4,6 +4,7 @@
 
 use super::super::packet::{Opcode, Packet};
 use super::super::topology::Kind;
+use super::held::Waiting;
 use super::node::{MFT_CAP, NO_PORT};
 use super::port::{PortState, LID_MULTICAST, LID_PERMISSIVE};
 use super::{Fabric, Flight, NodeId, Output, PortRef};
@@ -32,12 +33,22 @@ impl Fabric {
     /// The VL is set here: 15 for datagrams to QP 0, else what the port's SLtoVLMappingTable says
     /// for `lrh.sl`. A packet to the port's own LID, and a copy of every multicast packet, comes back
     /// to the same port without touching the link. What cannot be sent is counted and dropped.
-    pub fn transmit(&mut self, node: NodeId, port: u8, mut packet: Packet, _now_ns: u64) {
+    pub fn transmit(&mut self, node: NodeId, port: u8, packet: Packet, now_ns: u64) {
+        self.now = self.now.max(now_ns);
         let from = PortRef { node, port };
+        if is_mad(&packet) {
+            self.transmit_mad(from, packet);
+        } else {
+            self.inject(from, packet);
+        }
+    }
+
+    /// What [`Fabric::transmit`] does once no rule for MADs stands in the way.
+    pub(super) fn inject(&mut self, from: PortRef, mut packet: Packet) {
         let Some(p) = self.port_at(from) else {
             return;
         };
-        let smp = packet.bth.opcode == Opcode::UdSend && packet.bth.dest_qp == 0;
+        let smp = is_mad(&packet) && packet.bth.dest_qp == 0;
         let vl = if smp {
             Some(VL15)
         } else {
@@ -49,9 +60,6 @@ impl Fabric {
             return self.discard(from);
         };
         packet.lrh.vl = vl;
-        if !self.mad_fate(&mut packet) {
-            return;
-        }
         if own {
             return self.launch(from, true, 0, packet);
         }
@@ -66,13 +74,24 @@ impl Fabric {
 
     /// The next thing that has happened at an HCA, or `None` until [`Fabric::next_due`].
     pub fn poll(&mut self, now_ns: u64) -> Option<Output> {
+        self.now = self.now.max(now_ns);
         self.send_due_traps(now_ns);
         loop {
             if let Some((at, kind)) = self.events.pop() {
                 let PortRef { node, port } = at;
                 return Some(Output::Event { node, port, kind });
             }
-            let flight = self.packets.pop()?;
+            let flight = match self.held_before_queued() {
+                None => self.packets.pop()?,
+                Some(Waiting::Cable(flight)) => {
+                    self.release(flight.to);
+                    flight
+                }
+                Some(Waiting::Mad(from, packet)) => {
+                    self.inject(from, packet);
+                    continue;
+                }
+            };
             if let Some(output) = self.fly(flight, now_ns) {
                 return Some(output);
             }
@@ -82,10 +101,13 @@ impl Fabric {
     /// When [`Fabric::poll`] has to be called next, in nanoseconds: 0 where something waits already,
     /// `None` where nothing will happen by itself.
     pub fn next_due(&self) -> Option<u64> {
-        if self.events.is_empty() && self.packets.is_empty() {
-            self.trap_due
-        } else {
-            Some(0)
+        if !self.events.is_empty() || !self.packets.is_empty() {
+            return Some(0);
+        }
+        let held = self.held.first().map(|(due, _)| due);
+        match (self.trap_due, held) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
         }
     }
 
@@ -95,11 +117,18 @@ impl Fabric {
             mut to,
             loopback,
             mut hops,
+            downs,
             mut packet,
+            ..
         } = flight;
         if loopback {
             let PortRef { node, port } = to;
             return Some(Output::Deliver { node, port, packet });
+        }
+        if self.downs(to) != downs {
+            // The cable was cut with the packet on it.
+            self.vanish(to);
+            return None;
         }
         loop {
             let (out, onward) = match self.receive(to, hops, packet, now) {
@@ -123,6 +152,10 @@ impl Fabric {
                 return None;
             }
             (to, packet) = self.depart(out, onward)?;
+            if let Some(due) = self.held_up(out, to) {
+                self.hold(due, to, hops, packet);
+                return None;
+            }
         }
     }
 
@@ -137,11 +170,16 @@ impl Fabric {
         } else {
             p.state == PortState::Active
         };
-        if !open || p.blackhole_in {
+        if !open || p.blackhole.inward {
             p.counters.vanished();
             return Arrival::Done;
         }
         let dlid = packet.lrh.dlid;
+        if p.inward.loses() {
+            p.counters.spoilt(packet.wire_words(), is_multicast(dlid));
+            p.counters.vanished();
+            return Arrival::Done;
+        }
         p.counters.received(packet.wire_words(), is_multicast(dlid));
         let mine =
             p.owns_lid(dlid) || (is_multicast(dlid) && !vl15) || (dlid == LID_PERMISSIVE && vl15);
@@ -263,7 +301,10 @@ impl Fabric {
     /// A packet leaves by `out` and is queued as being on the cable.
     pub(super) fn send(&mut self, out: PortRef, hops: u8, packet: Packet) {
         if let Some((to, packet)) = self.depart(out, packet) {
-            self.launch(to, false, hops, packet);
+            match self.held_up(out, to) {
+                None => self.launch(to, false, hops, packet),
+                Some(due) => self.hold(due, to, hops, packet),
+            }
         }
     }
 
@@ -282,26 +323,29 @@ impl Fabric {
         };
         p.counters
             .sent(packet.wire_words(), is_multicast(packet.lrh.dlid));
-        if p.blackhole_out {
+        if p.blackhole.outward {
             p.counters.vanished();
+            return None;
+        }
+        if p.outward.loses() {
+            p.counters.vanished();
+            if let Some(far) = self.port_mut(peer) {
+                let multicast = is_multicast(packet.lrh.dlid);
+                far.counters.spoilt(packet.wire_words(), multicast);
+            }
             return None;
         }
         Some((peer, packet))
     }
 
     fn launch(&mut self, to: PortRef, loopback: bool, hops: u8, packet: Packet) {
-        let flight = Flight {
-            to,
-            loopback,
-            hops,
-            packet,
-        };
+        let flight = self.flight(to, loopback, hops, packet);
         if let Err(lost) = self.packets.push(flight) {
             self.no_room(to, lost.packet.lrh.vl);
         }
     }
 
-    fn no_room(&mut self, at: PortRef, vl: u8) {
+    pub(super) fn no_room(&mut self, at: PortRef, vl: u8) {
         self.stats.no_room = self.stats.no_room.wrapping_add(1);
         if let Some(p) = self.port_mut(at) {
             p.counters.no_room(vl == VL15);
@@ -325,6 +369,11 @@ impl Fabric {
             p.counters.not_relayed();
         }
     }
+}
+
+/// A management datagram that an HCA sends.
+fn is_mad(packet: &Packet) -> bool {
+    packet.bth.opcode == Opcode::UdSend && packet.bth.dest_qp <= 1
 }
 
 fn is_multicast(lid: u16) -> bool {

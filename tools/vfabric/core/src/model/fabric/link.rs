@@ -70,6 +70,8 @@ impl Fabric {
             };
             let was = p.state;
             p.state = PortState::Down;
+            // What is on the cable is lost with it: nothing has to queue behind it.
+            p.held_until = 0;
             match phys.filter(|_| end == at) {
                 Some(phys) => p.phys = phys,
                 None if p.phys != PhysState::LinkUp => {}

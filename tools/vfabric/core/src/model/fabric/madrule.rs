@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Faults of single management datagrams: MADs that HCAs send are lost or changed on their way.
+//! Faults of single management datagrams: MADs that HCAs send are lost, late, doubled or changed.
 //!
 //! | command | what it does |
 //! |---|---|
 //! | `mad drop class=C attr=A [method=M] [count=N]` | loses the MADs of this management class and attribute |
+//! | `mad delay class=C attr=A us=N [method=M] [count=N]` | sends them that many microseconds later; what follows overtakes them |
+//! | `mad duplicate class=C attr=A [us=N] [method=M] [count=N]` | sends them twice, the second time so much later |
 //! | `mad rewrite class=C attr=A offset=O value=HEX [method=M] [count=N]` | puts the bytes HEX at offset O of the MAD, from its first byte on |
 //! | `mad clear` | ends all that |
 //!
 //! Numbers are decimal or begin with 0x. With `count=` a rule ends after it has met so many MADs.
-//! Rules are tried in the order in which they were given; a rewritten MAD meets the later ones, too.
+//! Rules are tried in the order in which they were given; a MAD not lost meets the later ones, too.
+//! Delays add up; of several rules that double a MAD the last one counts.
 
-use super::super::packet::{Opcode, Packet};
+use super::super::packet::Packet;
 use super::control::ControlError;
-use super::Fabric;
+use super::impair::MAX_DELAY_US;
+use super::{grh, Fabric, PortRef};
 use core::str::SplitAsciiWhitespace;
 
 /// Rules that can be in force at once.
@@ -27,6 +31,12 @@ const MAD: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Drop,
+    Delay {
+        ns: u64,
+    },
+    Duplicate {
+        later_ns: u64,
+    },
     Rewrite {
         offset: usize,
         value: [u8; MAX_VALUE],
@@ -62,8 +72,7 @@ impl MadRules {
                 *self = MadRules::default();
                 return Ok(());
             }
-            Some("drop") => parse(words, false)?,
-            Some("rewrite") => parse(words, true)?,
+            Some(what @ ("drop" | "delay" | "duplicate" | "rewrite")) => parse(what, words)?,
             _ => return Err(ControlError::BadMadRule),
         };
         let free = self.rules.iter_mut().find(|r| r.is_none());
@@ -76,8 +85,9 @@ impl MadRules {
         self.used
     }
 
-    /// Applies the rules to a packet; false: it is lost.
-    fn apply(&mut self, packet: &mut Packet) -> bool {
+    /// Applies the rules to a packet; `None`: it is lost.
+    fn apply(&mut self, packet: &mut Packet) -> Option<Sending> {
+        let mut sending = Sending::default();
         for slot in &mut self.rules {
             let Some(rule) = slot else { continue };
             if !rule.meets(&packet.payload) {
@@ -90,7 +100,9 @@ impl MadRules {
                 left => rule.left = left,
             }
             match fate {
-                Fate::Drop => return false,
+                Fate::Drop => return None,
+                Fate::Delay { ns } => sending.delay = sending.delay.saturating_add(ns),
+                Fate::Duplicate { later_ns } => sending.again = Some(later_ns),
                 Fate::Rewrite { offset, value, len } => {
                     let bytes = value.iter().take(len);
                     for (to, from) in packet.payload.iter_mut().skip(offset).zip(bytes) {
@@ -99,8 +111,17 @@ impl MadRules {
                 }
             }
         }
-        true
+        Some(sending)
     }
+}
+
+/// When a MAD is sent, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sending {
+    /// So much later than it would be.
+    delay: u64,
+    /// Once more, so much later than that.
+    again: Option<u64>,
 }
 
 impl Rule {
@@ -119,23 +140,43 @@ impl Rule {
 }
 
 impl Fabric {
-    /// Lets the MAD rules have their way with a packet that an HCA sends; false: it is lost.
-    pub(super) fn mad_fate(&mut self, packet: &mut Packet) -> bool {
-        if packet.bth.opcode != Opcode::UdSend || packet.bth.dest_qp > 1 {
-            return true;
+    /// Sends a MAD of an HCA, as `grh` and the rules will have it.
+    pub(super) fn transmit_mad(&mut self, from: PortRef, mut packet: Packet) {
+        if self.grh > 0 {
+            grh::force(&mut packet.payload, self.grh);
         }
-        self.mad_rules.apply(packet)
+        let Some(sending) = self.mad_rules.apply(&mut packet) else {
+            return;
+        };
+        let copy = sending.again.map(|later| (later, packet.duplicate()));
+        self.mad_after(from, sending.delay, packet);
+        match copy {
+            None => {}
+            Some((later, Ok(copy))) => {
+                self.mad_after(from, sending.delay.saturating_add(later), copy);
+            }
+            Some((_, Err(_))) => self.no_room(from, 0),
+        }
     }
 
-    /// How many times a rule of `mad drop` or `mad rewrite` was used.
+    fn mad_after(&mut self, from: PortRef, delay: u64, packet: Packet) {
+        if delay == 0 {
+            self.inject(from, packet);
+        } else {
+            self.hold_mad(from, delay, packet);
+        }
+    }
+
+    /// How many times a rule has met a MAD.
     pub fn mad_rules_used(&self) -> u64 {
         self.mad_rules.used()
     }
 }
 
-fn parse(words: SplitAsciiWhitespace<'_>, rewrite: bool) -> Result<Rule, ControlError> {
+fn parse(what: &str, words: SplitAsciiWhitespace<'_>) -> Result<Rule, ControlError> {
     let (mut class, mut attr, mut method, mut left) = (None, None, None, None);
-    let (mut offset, mut value) = (None, None);
+    let (mut offset, mut value, mut ns) = (None, None, None);
+    let rewrite = what == "rewrite";
     for word in words {
         let (key, text) = word.split_once('=').ok_or(ControlError::BadMadRule)?;
         match key {
@@ -143,14 +184,19 @@ fn parse(words: SplitAsciiWhitespace<'_>, rewrite: bool) -> Result<Rule, Control
             "attr" => attr = Some(number(text)?),
             "method" => method = Some(number(text)?),
             "count" => left = Some(number::<u32>(text)?),
+            "us" if matches!(what, "delay" | "duplicate") => ns = Some(microseconds(text)?),
             "offset" if rewrite => offset = Some(usize::from(number::<u16>(text)?)),
             "value" if rewrite => value = Some(hex(text)?),
             _ => return Err(ControlError::BadMadRule),
         }
     }
-    let fate = match (rewrite, offset, value) {
-        (false, ..) => Fate::Drop,
-        (true, Some(offset), Some((value, len))) if offset.saturating_add(len) <= MAD => {
+    let fate = match (what, offset, value, ns) {
+        ("drop", ..) => Fate::Drop,
+        ("delay", _, _, Some(ns)) => Fate::Delay { ns },
+        ("duplicate", ..) => Fate::Duplicate {
+            later_ns: ns.unwrap_or(0),
+        },
+        ("rewrite", Some(offset), Some((value, len)), _) if offset.saturating_add(len) <= MAD => {
             Fate::Rewrite { offset, value, len }
         }
         _ => return Err(ControlError::BadMadRule),
@@ -165,6 +211,14 @@ fn parse(words: SplitAsciiWhitespace<'_>, rewrite: bool) -> Result<Rule, Control
         left,
         fate,
     })
+}
+
+/// A delay, in nanoseconds.
+fn microseconds(text: &str) -> Result<u64, ControlError> {
+    match number::<u32>(text)? {
+        us if us <= MAX_DELAY_US => Ok(u64::from(us) * 1000),
+        _ => Err(ControlError::BadMadRule),
+    }
 }
 
 /// A decimal or 0x number that fits.

@@ -8,7 +8,7 @@
 //! The agent that answers MADs sent to an HCA port is [`Fabric::process_mad`]; switches answer for
 //! themselves, with packets. Links are cut and joined with [`Fabric::control`].
 //!
-//! Links take no time. A packet crosses one link at a time, through switches, by their forwarding
+//! Links take no time unless told to. A packet crosses one link at a time, through switches, by their forwarding
 //! tables or by its directed route, and each port on the way counts it. All calls are short, none
 //! sleeps but [`Fabric::new`]; whoever owns the fabric serialises them.
 
@@ -17,7 +17,10 @@ pub mod counters;
 mod directed;
 mod dump;
 mod forward;
+mod grh;
 mod gsi;
+mod held;
+pub mod impair;
 mod link;
 mod mad;
 mod madrule;
@@ -39,6 +42,7 @@ pub use port::{Port, PortState};
 use super::super::mem::{AllocError, KVec, GFP_KERNEL};
 use super::packet::Packet;
 use super::topology::{Kind, Topology};
+use held::Held;
 use ring::Ring;
 
 /// Packets that there is room for from the start, and at most.
@@ -113,6 +117,10 @@ struct Flight {
     loopback: bool,
     /// Links crossed so far.
     hops: u8,
+    /// Packets are numbered as they are put on a cable, so that they keep their order.
+    seq: u64,
+    /// How often the link had gone down then: once more, and the packet has gone with it.
+    downs: u64,
     packet: Packet,
 }
 
@@ -131,10 +139,18 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Fabric {
     nodes: KVec<Node>,
+    /// Time of the latest call, in nanoseconds.
+    now: u64,
     packets: Ring<Flight>,
+    held: Held,
+    seq: u64,
     events: Ring<(PortRef, PortEvent)>,
     stats: Stats,
     mad_rules: madrule::MadRules,
+    /// Least HopLimit of PathRecords.
+    grh: u8,
+    /// Where the random numbers of losses begin.
+    seed: u64,
     /// When the earliest trap of all nodes is due.
     trap_due: Option<u64>,
 }
@@ -148,10 +164,15 @@ impl Fabric {
         }
         let mut fabric = Fabric {
             nodes,
+            now: 0,
             packets: Ring::new(PACKETS.0, PACKETS.1)?,
+            held: Held::default(),
+            seq: 0,
             events: Ring::new(EVENTS.0, EVENTS.1)?,
             stats: Stats::default(),
             mad_rules: madrule::MadRules::default(),
+            grh: 0,
+            seed: impair::FIRST_SEED,
             trap_due: None,
         };
         for link in topology.links() {

@@ -43,9 +43,10 @@ const fn field(at: usize, bits: u32, select: u16, counter: fn(&mut Totals) -> &m
     }
 }
 
-/// PortCounters (IBA 16.1.3.5). Symbol errors, link recoveries and receive errors do not happen.
+/// PortCounters (IBA 16.1.3.5). Symbol errors and link recoveries do not happen.
 const COUNTERS: &[Field] = &[
     field(7, 8, 1 << 2, |t| &mut t.link_downed),
+    field(8, 16, 1 << 3, |t| &mut t.rcv_errors),
     field(12, 16, 1 << 5, |t| &mut t.relay_errors),
     field(14, 16, 1 << 6, |t| &mut t.xmit_discards),
     field(22, 16, 1 << 11, |t| &mut t.vl15_dropped),
@@ -152,7 +153,7 @@ impl Fabric {
 }
 
 /// One value for each field of either attribute.
-type Values = [u64; 8];
+type Values = [u64; 9];
 
 fn read(d: &[u8], f: &Field) -> u64 {
     match f.bits {

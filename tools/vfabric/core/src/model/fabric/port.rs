@@ -5,6 +5,7 @@
 use super::super::super::mem::{AllocError, KVec, GFP_KERNEL};
 use super::super::topology::Kind;
 use super::counters::Counters;
+use super::impair::{Impairment, Ways};
 use super::{NodeId, PortRef};
 
 /// Entries of a P_Key table (NodeInfo:PartitionCap).
@@ -38,6 +39,12 @@ pub const CAP_SL_MAPPING: u32 = 1 << 6;
 pub const CAP_SYSTEM_IMAGE_GUID: u32 = 1 << 11;
 /// Bit 25: understands ClientReregister.
 pub const CAP_CLIENT_REREGISTER: u32 = 1 << 25;
+
+/// In neither direction.
+const NOWHERE: Ways = Ways {
+    inward: false,
+    outward: false,
+};
 
 /// Link state, PortInfo:PortState; the values are those of `enum ib_port_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,10 +175,16 @@ pub struct Port {
     pub peer: Option<PortRef>,
     /// The cable is cut (the same at both ends).
     pub cut: bool,
-    /// Packets that arrive here are lost.
-    pub blackhole_in: bool,
-    /// Packets that leave here are lost.
-    pub blackhole_out: bool,
+    /// Directions in which all packets are lost.
+    pub blackhole: Ways,
+    /// What happens to packets that arrive here.
+    pub inward: Impairment,
+    /// What happens to packets that leave here.
+    pub outward: Impairment,
+    /// Packets that are held up on the cable, on their way from here to the other end.
+    pub(super) held: u32,
+    /// When the last of them arrives, in nanoseconds.
+    pub(super) held_until: u64,
     /// SLtoVLMappingTable by input port (one entry in an HCA), 16 nibbles each.
     pub(super) sl2vl: KVec<[u8; 8]>,
     /// VLArbitrationTable: the first block of the low and of the high priority half.
@@ -244,8 +257,11 @@ impl Port {
             counters: Counters::default(),
             peer: None,
             cut: false,
-            blackhole_in: false,
-            blackhole_out: false,
+            blackhole: NOWHERE,
+            inward: Impairment::default(),
+            outward: Impairment::default(),
+            held: 0,
+            held_until: 0,
             sl2vl: KVec::from_elem([0; 8], inputs, GFP_KERNEL)?,
             vlarb: [[0; 64]; 2],
         })
@@ -289,6 +305,13 @@ impl Port {
             n => 1u8 << (n.clamp(1, 4) - 1),
         };
         (vl < lanes).then_some(vl)
+    }
+
+    /// Ends whatever is wrong with the cable, short of a cut.
+    pub(super) fn mend(&mut self) {
+        self.blackhole = NOWHERE;
+        self.inward = Impairment::default();
+        self.outward = Impairment::default();
     }
 
     /// Whether the far end could be reached if the far end wants it too.

@@ -36,6 +36,11 @@ impl<T> Ring<T> {
         self.len == 0
     }
 
+    /// The oldest.
+    pub(super) fn front(&self) -> Option<&T> {
+        self.slots.get(self.head)?.as_ref()
+    }
+
     /// Appends `item`, or gives it back where there is no room and no memory for more. Does not
     /// sleep.
     pub(super) fn push(&mut self, item: T) -> Result<(), T> {
