@@ -55,7 +55,7 @@ impl Devices {
         let name = CString::try_from_fmt(fmt!("{}", name.as_str()))?;
         if let Err(e) = device.register(&name) {
             pr_err!("{}: not registered: {}\n", &*name, e.to_errno());
-            self.shared.lock().hca(index).hca = None;
+            self.shared.lock().hca(index).forget_device();
             return Err(e);
         }
         hca.live.store(true, Release);
@@ -124,7 +124,7 @@ impl Devices {
         hca.live.store(false, Release);
         self.shared.wait_for_delivery();
         device.unregister();
-        self.shared.lock().hca(hca.index).hca = None;
+        self.shared.lock().hca(hca.index).forget_device();
         // A port event may have been on its way with a reference of its own.
         self.shared.wait_for_delivery();
         drop(device);

@@ -25,6 +25,9 @@ pub(crate) fn now() -> u64 {
     (unsafe { kernel::bindings::ktime_get() }) as u64
 }
 
+/// How long a port event waits to be overtaken, where the knob says that events change places.
+const HOLD_EVENT_NS: u64 = 20_000_000;
+
 /// Key of a timer: when, which HCA, which queue pair.
 pub(crate) type TimerKey = (u64, usize, u32);
 
@@ -99,10 +102,12 @@ impl State {
     /// When something is due that nobody kicks the engine for.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let timer = self.timers.keys().next().map(|k| k.0);
-        match (timer, self.fabric.next_due()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let held = self.hcas.iter().filter_map(|h| h.held.as_ref());
+        let held = held.map(|h| h.1).min();
+        [timer, held, self.fabric.next_due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Queues the timer of a queue pair; whoever takes it out early gives its node back.
@@ -121,6 +126,7 @@ impl State {
     /// Lets the queue pairs know whose time has come.
     pub(crate) fn expire_timers(&mut self) {
         let now = now();
+        self.release_events(now);
         loop {
             let first = self.timers.keys().next().copied();
             let Some(key) = first.filter(|k| k.0 <= now) else {
@@ -192,7 +198,32 @@ impl State {
         };
         if let Some(hca) = self.hca(index).hca.clone() {
             log::port_event(self, node, port, kind);
-            self.out.event(Event::Port(hca, port, event));
+            self.tell_port(index, Event::Port(hca, port, event));
+        }
+    }
+
+    /// Tells a port event, in order or not.
+    fn tell_port(&mut self, index: usize, event: Event) {
+        let reorder = self.hca_ref(index).knobs.reorder_events;
+        match self.hca(index).held.take() {
+            Some((earlier, _)) => {
+                self.out.event(event);
+                self.out.event(earlier);
+            }
+            None if reorder => {
+                let until = now().saturating_add(HOLD_EVENT_NS);
+                self.hca(index).held = Some((event, until));
+            }
+            None => self.out.event(event),
+        }
+    }
+
+    /// Tells the port events that nothing has overtaken in time.
+    fn release_events(&mut self, now: u64) {
+        for h in self.hcas.iter_mut() {
+            if let Some((event, _)) = h.held.take_if(|(_, until)| *until <= now) {
+                self.out.event(event);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 //! The tables of one HCA: queue pairs, memory regions, multicast members, counts.
 
+use super::event::Event;
 use super::hca::Hca;
 use super::qp::{self, Qp};
 use super::region::Regions;
@@ -45,6 +46,8 @@ pub(crate) struct HcaState {
     members: KVec<Member>,
     pub(crate) migrations: Migrations,
     pub(crate) knobs: Knobs,
+    /// A port event that waits for a later one to overtake it, and until when.
+    pub(crate) held: Option<(Event, u64)>,
 }
 
 impl HcaState {
@@ -64,6 +67,7 @@ impl HcaState {
             members: KVec::new(),
             migrations: Migrations::default(),
             knobs: Knobs::PLAIN,
+            held: None,
         })
     }
 
@@ -80,6 +84,12 @@ impl HcaState {
                 return Ok(qpn);
             }
         }
+    }
+
+    /// The device is gone: nobody is told anything any more.
+    pub(crate) fn forget_device(&mut self) {
+        self.hca = None;
+        self.held = None;
     }
 
     /// Makes a queue pair reachable.

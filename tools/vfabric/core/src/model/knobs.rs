@@ -18,6 +18,7 @@
 //! | `scrub` | 0, 1 | completions of a destroyed queue pair are taken out of their queues |
 //! | `round_depth` | 0, 1 | a send queue holds a power of two, and says so to its consumer |
 //! | `port_err_on_join` | 0, 1 | a port raises PORT_ERR once more when its cable comes back |
+//! | `reorder_events` | 0, 1 | of two port events that are close together the later one comes first |
 
 use super::rc::Quirks;
 use core::fmt;
@@ -37,6 +38,8 @@ pub struct Knobs {
     pub round_depth: bool,
     /// PORT_ERR when a cable comes back.
     pub port_err_on_join: bool,
+    /// Port events that are close together change places.
+    pub reorder_events: bool,
 }
 
 /// Longest delay of any kind, in microseconds.
@@ -73,6 +76,7 @@ impl Knobs {
         scrub: true,
         round_depth: false,
         port_err_on_join: false,
+        reorder_events: false,
     };
 
     /// As far as one knows, an HCA of the mlx5 family.
@@ -89,6 +93,7 @@ impl Knobs {
         scrub: true,
         round_depth: true,
         port_err_on_join: true,
+        reorder_events: true,
     };
 
     /// Sets what `text` says: words `NAME=VALUE`. With an error nothing has changed.
@@ -131,6 +136,7 @@ impl Knobs {
             "scrub" => self.scrub = switch()?,
             "round_depth" => self.round_depth = switch()?,
             "port_err_on_join" => self.port_err_on_join = switch()?,
+            "reorder_events" => self.reorder_events = switch()?,
             _ => return Err(KnobError::UnknownName),
         }
         Ok(())
@@ -163,12 +169,13 @@ impl fmt::Display for Knobs {
         )?;
         write!(
             f,
-            " modify_us={} fail_modify={} scrub={} round_depth={} port_err_on_join={}",
+            " modify_us={} fail_modify={} scrub={} round_depth={} port_err_on_join={} reorder_events={}",
             self.modify_us,
             self.fail_modify,
             u8::from(self.scrub),
             u8::from(self.round_depth),
             u8::from(self.port_err_on_join),
+            u8::from(self.reorder_events),
         )
     }
 }
