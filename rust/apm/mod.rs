@@ -6,6 +6,8 @@
 //! * [`reason`]: why a connection is not protected, in the words shown everywhere;
 //! * [`policy`]: which connections are served at all;
 //! * [`search`]: which alternate path a connection gets, as questions to subnet administration;
+//!   [`lids`] does that between two ports with several LIDs, [`route`] follows a path through the
+//!   switches;
 //! * [`stats`]: the counters and their names.
 //!
 //! `core` only: no `unsafe`, no bindings, no locks, no clock. Queries, QP changes and timers are
@@ -14,8 +16,11 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![forbid(unsafe_code)]
 
+pub(crate) mod lids;
+pub(crate) mod path;
 pub(crate) mod policy;
 pub(crate) mod reason;
+pub(crate) mod route;
 pub(crate) mod search;
 pub(crate) mod state;
 pub(crate) mod stats;

@@ -10,11 +10,14 @@
 //! * [`Next::Done`] has the path, or the reason why there is none.
 //!
 //! Both ends keep their HCA: candidates are the ports of this HCA and those of the peer's node (by
-//! NodeGUID). Tried in this order: other port at both ends, other port here, other port there. A path
-//! identical to the one in use is never taken.
+//! NodeGUID). Tried in this order: other port at both ends, other port here, other port there, other
+//! LIDs of the same ports ([`Lids`]). A path identical to the one in use is never taken.
 
+use super::lids::Lids;
+use super::path::{check, could_belong, in_range};
+pub(crate) use super::path::{Alternate, Disjoint, LocalPort, Primary};
 use super::reason::Reason;
-use crate::wire::records::{NodeRecord, PathRecord};
+use crate::wire::records::{ForwardingRecord, LinkRecord, NodeRecord, PathRecord, PortInfoRecord};
 use crate::wire::sa::{Failure, Query};
 use crate::wire::Gid;
 
@@ -22,58 +25,6 @@ use crate::wire::Gid;
 pub(crate) const MAX_LOCAL: usize = 4;
 /// Ports of the peer's node that are considered.
 pub(crate) const MAX_REMOTE: usize = 8;
-
-/// First LID that is no unicast LID.
-const FIRST_MULTICAST_LID: u16 = 0xc000;
-/// The bit of a P_Key that says full membership.
-const MEMBERSHIP: u16 = 0x8000;
-
-/// The path in use, and what an alternate must have in common with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Primary {
-    /// Local port, from 1.
-    pub(crate) port: u32,
-    /// GID of the local port.
-    pub(crate) sgid: Gid,
-    /// GID of the remote port.
-    pub(crate) dgid: Gid,
-    /// LID of the local port.
-    pub(crate) slid: u16,
-    /// LID of the remote port.
-    pub(crate) dlid: u16,
-    /// Partition key of the connection.
-    pub(crate) pkey: u16,
-    /// Service level.
-    pub(crate) sl: u8,
-    /// Path MTU (`enum ib_mtu`).
-    pub(crate) mtu: u8,
-}
-
-/// A port of the local HCA.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LocalPort {
-    /// From 1.
-    pub(crate) num: u32,
-    /// Its first GID.
-    pub(crate) gid: Gid,
-    /// Base LID.
-    pub(crate) lid: u16,
-    /// It has 2^lmc LIDs.
-    pub(crate) lmc: u8,
-    /// The port is ACTIVE and its link layer is InfiniBand.
-    pub(crate) active: bool,
-    /// Its P_Key table has the connection's P_Key.
-    pub(crate) has_pkey: bool,
-}
-
-/// An alternate path and the local port it leaves by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Alternate {
-    /// Local port, from 1.
-    pub(crate) port: u32,
-    /// The path; P_Key, SL and MTU are the primary's.
-    pub(crate) path: PathRecord,
-}
 
 /// What the search needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +46,16 @@ struct Remote {
 enum Phase {
     NodeByPort,
     NodeByLid,
-    Ports { node: u64, local: usize },
-    Paths { node: u64, pair: usize },
+    Ports {
+        node: u64,
+        local: usize,
+    },
+    Paths {
+        node: u64,
+        pair: usize,
+    },
+    /// Between the ports of the path in use.
+    Lids,
     Done(Result<Alternate, Reason>),
 }
 
@@ -109,6 +68,8 @@ pub(crate) struct Search {
     remotes: [Remote; MAX_REMOTE],
     remote_count: usize,
     phase: Phase,
+    /// The search between the ports of the path in use, once it has begun.
+    lids: Option<Lids>,
     /// The most telling reason why a candidate fell out.
     worst: Reason,
 }
@@ -137,6 +98,7 @@ impl Search {
             remotes: [Remote::default(); MAX_REMOTE],
             remote_count: 0,
             phase: Phase::NodeByPort,
+            lids: None,
             worst: Reason::NoAlternateInSa,
         };
         if locals.len() < 2 {
@@ -183,7 +145,7 @@ impl Search {
                     return Next::Ask(port.num, Query::PortsOfNode(node));
                 }
                 Phase::Paths { node, pair } => match self.pair(pair) {
-                    None => self.phase = Phase::Done(Err(self.worst)),
+                    None => self.begin_lids(),
                     Some(None) => {
                         self.phase = Phase::Paths {
                             node,
@@ -202,6 +164,20 @@ impl Search {
                         )
                     }
                 },
+                Phase::Lids => {
+                    let Some(lids) = self.lids.as_mut() else {
+                        self.phase = Phase::Done(Err(self.worst));
+                        continue;
+                    };
+                    if let Some(query) = lids.next() {
+                        return Next::Ask(self.primary.port, query);
+                    }
+                    let result = lids.result().map_err(|reason| {
+                        self.fell_out(reason);
+                        self.worst
+                    });
+                    self.phase = Phase::Done(result);
+                }
                 Phase::Done(result) => return Next::Done(result),
             }
         }
@@ -234,7 +210,7 @@ impl Search {
             Phase::Ports { node, local } => {
                 let prefix = self.local(local).map_or(0, |l| l.gid.prefix());
                 for rec in records.filter(|r| r.node_guid == node) {
-                    if rec.lid == 0 || rec.lid >= FIRST_MULTICAST_LID {
+                    if !could_belong(rec.lid, rec.lid) {
                         continue;
                     }
                     if let Some(slot) = self.remotes.get_mut(self.remote_count) {
@@ -251,12 +227,18 @@ impl Search {
                     local: local.saturating_add(1),
                 };
             }
-            Phase::Paths { .. } | Phase::Done(_) => {}
+            Phase::Paths { .. } | Phase::Lids | Phase::Done(_) => {}
         }
     }
 
     /// Takes the PathRecords that answer the question last asked.
     pub(crate) fn paths(&mut self, mut records: impl Iterator<Item = PathRecord>) {
+        if let Some(lids) = self.lids.as_mut() {
+            if let Some(reason) = lids.paths(records) {
+                self.fell_out(reason);
+            }
+            return;
+        }
         let Phase::Paths { node, pair } = self.phase else {
             return;
         };
@@ -279,6 +261,27 @@ impl Search {
         };
     }
 
+    /// Takes the PortInfoRecords that answer the question last asked.
+    pub(crate) fn port(&mut self, records: impl Iterator<Item = PortInfoRecord>) {
+        if let Some(lids) = self.lids.as_mut() {
+            lids.port(records);
+        }
+    }
+
+    /// Takes the LinkRecords that answer the question last asked.
+    pub(crate) fn links(&mut self, records: impl Iterator<Item = LinkRecord>) {
+        if let Some(lids) = self.lids.as_mut() {
+            lids.links(records);
+        }
+    }
+
+    /// Takes the forwarding table that answers the question last asked.
+    pub(crate) fn forwarding(&mut self, records: impl Iterator<Item = ForwardingRecord>) {
+        if let Some(lids) = self.lids.as_mut() {
+            lids.forwarding(records);
+        }
+    }
+
     /// Takes the failure of the question last asked.
     pub(crate) fn failed(&mut self, failure: Failure) {
         self.phase = match (failure, self.phase) {
@@ -293,8 +296,24 @@ impl Search {
                 node,
                 pair: pair.saturating_add(1),
             },
+            (failure, Phase::Lids) => {
+                if let Some(lids) = self.lids.as_mut() {
+                    lids.failed(failure);
+                }
+                Phase::Lids
+            }
             (_, done @ Phase::Done(_)) => done,
         };
+    }
+
+    fn begin_lids(&mut self) {
+        self.lids = self
+            .locals
+            .iter()
+            .take(self.local_count)
+            .find(|l| l.num == self.primary.port)
+            .map(|local| Lids::new(self.primary, *local));
+        self.phase = Phase::Lids;
     }
 
     fn fell_out(&mut self, reason: Reason) {
@@ -322,8 +341,19 @@ impl Search {
         }
     }
 
+    /// Whether it is the remote port of the path in use: by GUID or, where that is an alias, by LID.
     fn is_current(&self, remote: &Remote) -> bool {
-        remote.guid == self.primary.dgid.guid() || remote.lid == self.primary.dlid
+        let guid = self.primary.dgid.guid();
+        let mut known = self.remotes.iter().take(self.remote_count);
+        if known.clone().any(|r| r.guid == guid) {
+            return remote.guid == guid;
+        }
+        // With LMC the base LID may be lower than the LID in use.
+        let owner = known
+            .by_ref()
+            .filter(|r| could_belong(r.lid, self.primary.dlid))
+            .max_by_key(|r| r.lid);
+        owner.is_some_and(|owner| owner.guid == remote.guid)
     }
 
     /// The `n`-th candidate in order of rank: `None` after the last, `Some(None)` where place `n` of
@@ -357,34 +387,28 @@ impl Search {
         remote: &Remote,
         rec: &PathRecord,
     ) -> Result<Alternate, Reason> {
-        let lid_mask = u16::MAX.checked_shl(u32::from(local.lmc & 7)).unwrap_or(0);
         if rec.sgid != self.source(local)
             || rec.dgid != Gid::new(remote.prefix, remote.guid)
-            || rec.slid & lid_mask != local.lid
-            || rec.dlid < remote.lid
-            || rec.dlid >= FIRST_MULTICAST_LID
-            || !rec.reversible
-            || rec.sl != self.primary.sl
+            || !in_range(local.lid, local.lmc, rec.slid)
+            || !could_belong(remote.lid, rec.dlid)
         {
             return Err(Reason::NoAlternateInSa);
         }
-        if rec.pkey & !MEMBERSHIP != self.primary.pkey & !MEMBERSHIP {
-            return Err(Reason::PkeyMissing);
-        }
-        if rec.mtu < self.primary.mtu {
-            return Err(Reason::MtuMismatch);
-        }
-        if (rec.slid, rec.dlid) == (self.primary.slid, self.primary.dlid) {
+        check(&self.primary, rec)?;
+        let used = (self.primary.slid, self.primary.dlid);
+        if (rec.slid, rec.dlid) == used {
             return Err(Reason::AlternateNotDisjoint);
         }
+        let both = local.num != self.primary.port && !self.is_current(remote);
         Ok(Alternate {
             port: local.num,
-            path: PathRecord {
-                pkey: self.primary.pkey,
-                sl: self.primary.sl,
-                mtu: self.primary.mtu,
-                ..*rec
+            path: self.primary.adopt(rec),
+            disjoint: if both {
+                Disjoint::Ports
+            } else {
+                Disjoint::Port
             },
+            primary_lids: used,
         })
     }
 }

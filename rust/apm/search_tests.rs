@@ -104,6 +104,16 @@ impl Sa {
                                 .copied()
                                 .filter(|p| p.sgid == sgid && p.dgid == dgid),
                         ),
+                        Query::PortOfLid(lid) => search.port(
+                            [PortInfoRecord {
+                                lid: lid & !1,
+                                lmc: 1,
+                            }]
+                            .into_iter(),
+                        ),
+                        Query::LinksFrom(_) | Query::LinksByPort(_) | Query::Forwarding { .. } => {
+                            search.failed(Failure::NoRecords)
+                        }
                     }
                 }
             }
@@ -163,7 +173,7 @@ fn an_answer_that_repeats_the_path_in_use_is_refused() {
         dlid: 4,
         ..path(0x101, 1, 0x202, 5)
     }];
-    sa.nodes[1].lid = 3;
+    sa.nodes[1].lid = 4;
     let result = sa.run(Search::new(primary(), &[local(1), local(2)]));
     assert_eq!(result, Err(Reason::AlternateNotDisjoint));
 }
@@ -217,6 +227,56 @@ fn one_port_here_two_ports_there() {
         .run(Search::new(primary(), &[local(1)]))
         .unwrap();
     assert_eq!((found.port, found.path.dlid), (1, 5));
+}
+
+#[test]
+fn other_lids_of_the_same_ports_last() {
+    let two_lids = |num| LocalPort {
+        lmc: 1,
+        lid: 16 * num as u16,
+        ..local(num)
+    };
+    let mut sa = Sa::rails();
+    sa.nodes.pop();
+    sa.paths = vec![path(0x101, 16, 0x201, 4), path(0x101, 17, 0x201, 5)];
+    let primary = Primary {
+        slid: 16,
+        ..primary()
+    };
+    let found = sa.run(Search::new(primary, &[two_lids(1)])).unwrap();
+    assert_eq!((found.port, found.path.slid, found.path.dlid), (1, 17, 5));
+    assert_eq!(found.disjoint, Disjoint::Lid);
+    // Any other port is better.
+    sa.paths.push(path(0x102, 32, 0x201, 4));
+    let found = sa
+        .run(Search::new(primary, &[two_lids(1), two_lids(2)]))
+        .unwrap();
+    assert_eq!((found.port, found.disjoint), (2, Disjoint::Port));
+    // Without a second LID there is nothing.
+    sa.paths.truncate(1);
+    let result = sa.run(Search::new(primary, &[two_lids(1)]));
+    assert_eq!(result, Err(Reason::SinglePortHca));
+}
+
+#[test]
+fn alias_guid_and_a_lid_above_the_base() {
+    let mut sa = Sa::rails();
+    sa.nodes[0].lid = 8;
+    sa.nodes[1].lid = 12;
+    sa.paths = vec![path(0x101, 1, 0x201, 9), path(0x102, 2, 0x202, 12)];
+    let alias = Primary {
+        dgid: gid(0xa11a5),
+        dlid: 9,
+        ..primary()
+    };
+    let mut search = Search::new(alias, &[local(1), local(2)]);
+    assert!(matches!(search.next(), Next::Ask(1, Query::NodeOfPort(_))));
+    search.failed(Failure::NoRecords);
+    // Subnet administration finds the port by any of its LIDs.
+    assert_eq!(search.next(), Next::Ask(1, Query::NodeOfLid(9)));
+    search.nodes([sa.nodes[0]].into_iter());
+    let found = sa.run(search).unwrap();
+    assert_eq!((found.path.dlid, found.disjoint), (12, Disjoint::Ports));
 }
 
 #[test]
@@ -317,6 +377,12 @@ proptest! {
                 Next::Done(result) => break result,
                 Next::Ask(_, _) if fail.next() == Some(0) => search.failed(Failure::NoRecords),
                 Next::Ask(_, Query::Paths { .. }) => search.paths(paths.iter().copied()),
+                Next::Ask(_, Query::PortOfLid(lid)) => {
+                    search.port([PortInfoRecord { lid: lid & !7, lmc: 3 }].into_iter())
+                }
+                Next::Ask(_, Query::LinksFrom(_) | Query::LinksByPort(_) | Query::Forwarding { .. }) => {
+                    search.failed(Failure::NoRecords)
+                }
                 Next::Ask(_, _) => search.nodes(nodes.iter().copied()),
             }
         };

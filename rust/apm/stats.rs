@@ -33,6 +33,8 @@ counters! {
     RepSeen => "rep_seen",
     /// REQs sent with an alternate path that we filled in.
     AlternateOffered => "alternate_offered",
+    /// REQs sent with other LIDs of the primary path, so that it has less in common with the alternate.
+    PrimaryReplaced => "primary_replaced",
     /// Alternates in a REQ from a peer that our QP was given.
     AlternateAccepted => "alternate_accepted",
     /// Alternates in a REQ from a peer that were kept from our QP.

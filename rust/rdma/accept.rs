@@ -181,18 +181,14 @@ impl Service {
     }
 }
 
-/// Whether attributes for RTR name the same path twice.
+/// Whether attributes for RTR name the same path twice. A peer whose port has one LID may go for another
+/// of our LIDs only: then the paths differ by the source path bits.
 ///
 /// # Safety
 ///
 /// The attributes are for InfiniBand and name an alternate.
 unsafe fn same_path(attr: &rdma::ib_qp_attr) -> bool {
     // SAFETY: By the function's contract.
-    let (dlid, alternate) = unsafe {
-        (
-            path::ah_dlid(&attr.ah_attr),
-            path::ah_dlid(&attr.alt_ah_attr),
-        )
-    };
-    dlid == alternate && attr.ah_attr.port_num == attr.alt_port_num
+    let lids = |ah| unsafe { (path::ah_dlid(ah), path::ah_path_bits(ah)) };
+    lids(&attr.ah_attr) == lids(&attr.alt_ah_attr) && attr.ah_attr.port_num == attr.alt_port_num
 }

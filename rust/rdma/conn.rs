@@ -13,6 +13,7 @@ use super::cm::SavedReq;
 use super::name::Name;
 use super::path::Path;
 use super::stats;
+use crate::apm::search::Disjoint;
 use crate::apm::state::{step, Action, Event, State};
 use crate::apm::stats::Stat;
 use kernel::prelude::*;
@@ -65,6 +66,8 @@ pub(crate) struct Inner {
     pub(crate) path: Path,
     /// The alternate that was offered or loaded.
     pub(crate) alternate: Option<Path>,
+    /// What it does not have in common with the path in use, where this end has chosen it.
+    pub(crate) disjoint: Option<Disjoint>,
     /// The peer's REQ named an alternate (passive side).
     pub(crate) was_offered: bool,
     /// Left as it would be without the module: attributes are not touched.
@@ -129,6 +132,7 @@ impl Connection {
                     ulp,
                     path: Path::default(),
                     alternate: None,
+                    disjoint: None,
                     was_offered: false,
                     hands_off: false,
                     saved: None,

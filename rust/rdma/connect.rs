@@ -52,6 +52,15 @@ pub(super) unsafe fn verdict(
     })
 }
 
+/// Paths for a REQ.
+#[derive(Default)]
+pub(crate) struct Records {
+    /// The alternate.
+    pub(crate) alternate: rdma::sa_path_rec,
+    /// The path in use: the one that the ULP has given, or one with other LIDs of the same ports.
+    pub(crate) primary: rdma::sa_path_rec,
+}
+
 impl Service {
     /// Logs why connections of a device have no alternate, the first time.
     pub(super) fn log_once(&self, dev: *mut rdma::ib_device, reason: Reason) {
@@ -63,7 +72,7 @@ impl Service {
     }
 
     /// A REQ is about to be sent. Makes the connection known and, where it is to have one, fills in an
-    /// alternate; `None` to send the REQ as it is.
+    /// alternate, and the path to be used with it; `None` to send the REQ as it is.
     ///
     /// # Safety
     ///
@@ -72,7 +81,7 @@ impl Service {
         &self,
         id: *mut rdma::ib_cm_id,
         param: &rdma::ib_cm_req_param,
-        record: &mut rdma::sa_path_rec,
+        records: &mut Records,
     ) -> Option<()> {
         if param.qp_type != rdma::ib_qp_type_IB_QPT_RC {
             return None;
@@ -126,9 +135,20 @@ impl Service {
         );
         let prepared = found.and_then(|alternate| {
             // SAFETY: Checked to be there by `path::primary`.
-            *record = path::alternate_record(unsafe { &*param.primary_path }, &alternate);
+            let given = unsafe { &*param.primary_path };
+            records.alternate = path::alternate_record(given, &alternate);
+            records.primary = path::primary_record(given, &alternate);
             // SAFETY: `dev` is registered.
-            unsafe { path::validate(dev, alternate.port, record) }?;
+            unsafe { path::validate(dev, alternate.port, &mut records.alternate) }?;
+            if alternate.primary_lids != (primary.slid, primary.dlid) {
+                if !param.primary_path_inbound.is_null() || !param.primary_path_outbound.is_null() {
+                    // Through routers, with other LIDs in two more records.
+                    return Err(Reason::AlternateNotDisjoint);
+                }
+                // SAFETY: As above.
+                unsafe { path::validate(dev, primary.port, &mut records.primary) }?;
+                stats::count(Stat::PrimaryReplaced);
+            }
             // Without a way to see a REJ a refused alternate would cost the connection.
             // SAFETY: `id` is live, `param` what it is called with.
             let saved = unsafe {
@@ -143,7 +163,9 @@ impl Service {
         match prepared {
             Ok((alternate, saved)) if !inner.dead => {
                 inner.apply(Event::Offer);
+                inner.path = path::used_with(&primary, &alternate);
                 inner.alternate = Some(Path::from(&alternate));
+                inner.disjoint = Some(alternate.disjoint);
                 inner.saved = Some(saved);
                 stats::count(Stat::AlternateOffered);
                 Some(())

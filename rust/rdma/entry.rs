@@ -5,6 +5,7 @@
 //! Whatever goes wrong here, the original is called as it would have been without the module.
 
 use super::bindings as rdma;
+use super::connect::Records;
 use super::hook::{InFlight, Ops};
 use super::service::Service;
 use kernel::ffi::c_int;
@@ -34,10 +35,11 @@ unsafe extern "C" fn send_req(id: *mut rdma::ib_cm_id, param: *mut rdma::ib_cm_r
         };
         // Never written to: the ULP may use it again.
         let mut copy = core::ptr::read(param);
-        let mut record = rdma::sa_path_rec::default();
-        let offered = service.offer(id, &copy, &mut record);
+        let mut records = Records::default();
+        let offered = service.offer(id, &copy, &mut records);
         if offered.is_some() {
-            copy.alternate_path = &mut record;
+            copy.primary_path = &mut records.primary;
+            copy.alternate_path = &mut records.alternate;
         }
         let ret = rdma::ib_send_cm_req(id, &mut copy);
         if ret != 0 {

@@ -44,6 +44,16 @@ pub(crate) unsafe fn ah_dlid(ah: &rdma::rdma_ah_attr) -> u16 {
     unsafe { ah.__bindgen_anon_1.ib.as_ref() }.dlid
 }
 
+/// Source path bits of an address handle's attributes: what is added to the base LID of the port.
+///
+/// # Safety
+///
+/// They are of the type IB.
+pub(crate) unsafe fn ah_path_bits(ah: &rdma::rdma_ah_attr) -> u8 {
+    // SAFETY: By the function's contract.
+    unsafe { ah.__bindgen_anon_1.ib.as_ref() }.src_path_bits
+}
+
 /// The path in use as the search wants it; `None` where the link layer is not InfiniBand or the
 /// local port is not one of this device.
 ///
@@ -101,6 +111,16 @@ impl From<&Alternate> for Path {
     }
 }
 
+/// The path that `alternate` is to be used with.
+pub(crate) fn used_with(primary: &Primary, alternate: &Alternate) -> Path {
+    let (slid, dlid) = alternate.primary_lids;
+    Path {
+        port: primary.port,
+        slid,
+        dlid,
+    }
+}
+
 /// An alternate as a record for `ib_send_cm_req`: the primary's record with another path in it.
 pub(crate) fn alternate_record(
     primary: &rdma::sa_path_rec,
@@ -122,6 +142,21 @@ pub(crate) fn alternate_record(
     rec.traffic_class = path.traffic_class;
     rec.rate = path.rate;
     rec.packet_life_time = path.packet_life_time;
+    rec
+}
+
+/// The primary's record with the LIDs that `alternate` is to be used with.
+pub(crate) fn primary_record(
+    primary: &rdma::sa_path_rec,
+    alternate: &Alternate,
+) -> rdma::sa_path_rec {
+    let (slid, dlid) = alternate.primary_lids;
+    // SAFETY: Plain data.
+    let mut rec = unsafe { core::ptr::read(primary) };
+    // SAFETY: The record is of the type IB: the search began with it.
+    let ib = unsafe { rec.__bindgen_anon_1.ib.as_mut() };
+    ib.slid = slid.to_be();
+    ib.dlid = dlid.to_be();
     rec
 }
 
@@ -152,8 +187,17 @@ pub(crate) unsafe fn validate(
         ))
         .map_err(|_| Reason::PkeyMissing)?;
         let made = rdma::ib_init_ah_attr_from_path(dev, port, rec, &mut attr, core::ptr::null());
+        let path_bits = ah_path_bits(&attr);
         rdma::rdma_destroy_ah_attr(&mut attr);
-        to_result(made).map_err(|_| Reason::NoAlternateInSa)
+        to_result(made).map_err(|_| Reason::NoAlternateInSa)?;
+        // ib_core takes the source path bits by the LMC as it was when it last heard of the port.
+        let mut port_attr = rdma::ib_port_attr::default();
+        to_result(rdma::ib_query_port(dev, port, &mut port_attr)).map_err(|_| Reason::PortDown)?;
+        let (slid, _) = lids(rec);
+        if port_attr.lid as u16 | u16::from(path_bits) != slid {
+            return Err(Reason::NoAlternateInSa);
+        }
+        Ok(())
     }
 }
 
@@ -174,8 +218,13 @@ pub(crate) unsafe fn from_attr(
         let known = unsafe { rdma::ib_query_port(dev, port, &mut port_attr) } == 0;
         Path {
             port,
-            slid: if known { port_attr.lid as u16 } else { 0 },
-            // SAFETY: Attributes of the type IB.
+            slid: if known {
+                // SAFETY: Attributes of the type IB.
+                port_attr.lid as u16 | u16::from(unsafe { ah_path_bits(ah) })
+            } else {
+                0
+            },
+            // SAFETY: As above.
             dlid: unsafe { ah_dlid(ah) },
         }
     };

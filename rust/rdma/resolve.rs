@@ -10,6 +10,7 @@
 
 use super::bindings as rdma;
 use super::device::{Device, Devices};
+use super::sa::Answer;
 use super::service::Service;
 use super::stats;
 use super::sync::Latch;
@@ -17,7 +18,7 @@ use super::work::OwnedQueue;
 use crate::apm::reason::Reason;
 use crate::apm::search::{Alternate, Next, Primary, Search};
 use crate::apm::stats::Stat;
-use crate::wire::records::{NodeRecord, PathRecord};
+use crate::wire::records::{ForwardingRecord, LinkRecord, NodeRecord, PathRecord, PortInfoRecord};
 use crate::wire::sa::{Failure, Query};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
@@ -89,6 +90,8 @@ impl Resolution {
             .local_ports(self.primary.pkey)
             .map_err(|_| Reason::CmState)?;
         let mut search = Search::new(self.primary, &ports);
+        // Several routes pass the same switch.
+        let mut heard: KVec<(u32, Query, Answer)> = KVec::new();
         loop {
             let (num, query) = match search.next() {
                 Next::Done(found) => return found,
@@ -98,18 +101,43 @@ impl Resolution {
                 search.failed(Failure::NoRecords);
                 continue;
             };
-            let answer = port.sa.ask(&query);
-            match &answer {
-                Err(Failure::Timeout) => port.silent.store(true, Release),
-                Err(Failure::Cancelled) => {}
-                _ => port.silent.store(false, Release),
-            }
-            match (answer, query) {
-                (Ok(answer), Query::Paths { .. }) => {
-                    search.paths(answer.records().filter_map(PathRecord::parse))
+            let place = match heard.iter().position(|(n, q, _)| (*n, *q) == (num, query)) {
+                Some(place) => place,
+                None => {
+                    let answer = port.sa.ask(&query);
+                    match &answer {
+                        Err(Failure::Timeout) => port.silent.store(true, Release),
+                        Err(Failure::Cancelled) => {}
+                        _ => port.silent.store(false, Release),
+                    }
+                    let entry = answer.and_then(|answer| {
+                        heard
+                            .push((num, query, answer), GFP_KERNEL)
+                            .map_err(|_| Failure::Cancelled)
+                    });
+                    if let Err(failure) = entry {
+                        search.failed(failure);
+                        continue;
+                    }
+                    heard.len().wrapping_sub(1)
                 }
-                (Ok(answer), _) => search.nodes(answer.records().filter_map(NodeRecord::parse)),
-                (Err(failure), _) => search.failed(failure),
+            };
+            let Some((_, _, answer)) = heard.get(place) else {
+                return Err(Reason::CmState);
+            };
+            let records = answer.records();
+            match query {
+                Query::NodeOfPort(_) | Query::NodeOfLid(_) | Query::PortsOfNode(_) => {
+                    search.nodes(records.filter_map(NodeRecord::parse))
+                }
+                Query::PortOfLid(_) => search.port(records.filter_map(PortInfoRecord::parse)),
+                Query::LinksFrom(_) | Query::LinksByPort(_) => {
+                    search.links(records.filter_map(LinkRecord::parse))
+                }
+                Query::Forwarding { .. } => {
+                    search.forwarding(records.filter_map(ForwardingRecord::parse))
+                }
+                Query::Paths { .. } => search.paths(records.filter_map(PathRecord::parse)),
             }
         }
     }

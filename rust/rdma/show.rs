@@ -8,6 +8,7 @@ use super::path::Path;
 use super::service::Service;
 use super::stats;
 use crate::apm::reason::Reason;
+use crate::apm::search::Disjoint;
 use crate::apm::state::State;
 use crate::apm::stats::Stat;
 use kernel::debugfs::{Dir, File};
@@ -25,7 +26,7 @@ macro_rules! display {
         }
     )*};
 }
-display!(Name, Path, Reason, State);
+display!(Disjoint, Name, Path, Reason, State);
 
 /// The files; they go when this is dropped.
 pub(crate) struct Files {
@@ -92,6 +93,11 @@ fn connections(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Resul
                 Some(alternate) => write!(f, "{alternate}")?,
                 None => f.write_str("-")?,
             }
+            f.write_str(" disjoint=")?;
+            match (&inner.alternate, &inner.disjoint) {
+                (Some(_), Some(disjoint)) => write!(f, "{disjoint}")?,
+                _ => f.write_str("-")?,
+            }
             writeln!(f, " migrations={}", inner.migrations)
         })();
     });
@@ -101,7 +107,7 @@ fn connections(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Resul
             let name = unsafe { device_name(device.raw()) };
             result = writeln!(
                 f,
-                "dev={name} qpn={:#x} side=- peer_qpn={:#x} ulp={} state={unprotected} reason={} path=- alt=- migrations=0",
+                "dev={name} qpn={:#x} side=- peer_qpn={:#x} ulp={} state={unprotected} reason={} path=- alt=- disjoint=- migrations=0",
                 older.qpn,
                 older.peer_qpn,
                 older.ulp,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Records of subnet administration (IBA volume 1, chapter 15): NodeRecord and PathRecord.
+//! Records of subnet administration (IBA volume 1, chapter 15): NodeRecord, PortInfoRecord, LinkRecord,
+//! LinearForwardingTableRecord and PathRecord.
 
 use super::{be16, be64, bytes, Gid};
 
@@ -28,6 +29,76 @@ impl NodeRecord {
             node_type: *rec.get(6)?,
             node_guid: be64(rec, 16)?,
             port_guid: be64(rec, 24)?,
+        })
+    }
+}
+
+/// PortInfoRecord: which LIDs an end port has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortInfoRecord {
+    /// Base LID of the port.
+    pub(crate) lid: u16,
+    /// It has 2^lmc LIDs (0 to 7).
+    pub(crate) lmc: u8,
+}
+
+impl PortInfoRecord {
+    /// Reads one record; `None` when it is too short to be one.
+    pub(crate) fn parse(rec: &[u8]) -> Option<Self> {
+        // Four bytes of RID before PortInfo.
+        Some(Self {
+            lid: be16(rec, 20)?,
+            lmc: rec.get(38)? & 7,
+        })
+    }
+}
+
+/// LinkRecord: one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LinkRecord {
+    /// Base LID of the port (HCA) or node (switch) at this end.
+    pub(crate) from_lid: u16,
+    /// Port number at this end.
+    pub(crate) from_port: u8,
+    /// Port number at the other end.
+    pub(crate) to_port: u8,
+    /// Base LID at the other end.
+    pub(crate) to_lid: u16,
+}
+
+impl LinkRecord {
+    /// Reads one record; `None` when it is too short to be one.
+    pub(crate) fn parse(rec: &[u8]) -> Option<Self> {
+        Some(Self {
+            from_lid: be16(rec, 0)?,
+            from_port: *rec.get(2)?,
+            to_port: *rec.get(3)?,
+            to_lid: be16(rec, 4)?,
+        })
+    }
+}
+
+/// LinearForwardingTableRecord: by which port a switch sends to 64 LIDs in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ForwardingRecord {
+    /// Base LID of the switch.
+    pub(crate) switch: u16,
+    /// Number of the block.
+    pub(crate) block: u16,
+    /// Port number for each LID; 255 for none.
+    pub(crate) ports: [u8; Self::LIDS],
+}
+
+impl ForwardingRecord {
+    /// LIDs in a block.
+    pub(crate) const LIDS: usize = 64;
+
+    /// Reads one record; `None` when it is too short to be one.
+    pub(crate) fn parse(rec: &[u8]) -> Option<Self> {
+        Some(Self {
+            switch: be16(rec, 0)?,
+            block: be16(rec, 2)?,
+            ports: bytes(rec, 8)?,
         })
     }
 }
@@ -103,6 +174,30 @@ mod tests {
         assert_eq!(node.node_guid, 0x0002_c903_0000_0100);
         assert_eq!(node.port_guid, 0x0002_c903_0000_0102);
         assert_eq!(NodeRecord::parse(&rec[..31]), None);
+    }
+
+    #[test]
+    fn topology_record_fields() {
+        let mut rec = [0u8; 72];
+        rec[0..8].copy_from_slice(&[0, 9, 7, 8, 0x12, 0x34, 0, 0]);
+        let link = LinkRecord::parse(&rec).unwrap();
+        assert_eq!((link.from_lid, link.from_port), (9, 7));
+        assert_eq!((link.to_lid, link.to_port), (0x1234, 8));
+        assert_eq!(LinkRecord::parse(&rec[..5]), None);
+
+        rec[2..4].copy_from_slice(&[0, 3]);
+        rec[8] = 5;
+        rec[71] = 6;
+        let block = ForwardingRecord::parse(&rec).unwrap();
+        assert_eq!((block.switch, block.block), (9, 3));
+        assert_eq!((block.ports[0], block.ports[63]), (5, 6));
+        assert_eq!(ForwardingRecord::parse(&rec[..71]), None);
+
+        rec[20..22].copy_from_slice(&[0x12, 0x34]);
+        rec[38] = 0xfa;
+        let port = PortInfoRecord::parse(&rec).unwrap();
+        assert_eq!((port.lid, port.lmc), (0x1234, 2));
+        assert_eq!(PortInfoRecord::parse(&rec[..38]), None);
     }
 
     #[test]

@@ -16,12 +16,20 @@ const CLASS_VERSION: u8 = 2;
 const METHOD_GET_TABLE: u8 = 0x12;
 const METHOD_GET_TABLE_RESP: u8 = 0x92;
 const ATTR_NODE: u16 = 0x11;
+const ATTR_PORT_INFO: u16 = 0x12;
+const ATTR_FORWARDING: u16 = 0x15;
+const ATTR_LINK: u16 = 0x20;
 const ATTR_PATH: u16 = 0x35;
 
 // Component masks: one bit for each field of the record, in its order.
 const NODE_LID: u64 = 1 << 0;
 const NODE_NODE_GUID: u64 = 1 << 7;
 const NODE_PORT_GUID: u64 = 1 << 8;
+const PORT_INFO_LID: u64 = 1 << 0;
+const FORWARDING_LID: u64 = 1 << 0;
+const FORWARDING_BLOCK: u64 = 1 << 1;
+const LINK_FROM_LID: u64 = 1 << 0;
+const LINK_FROM_PORT: u64 = 1 << 1;
 const PATH_DGID: u64 = 1 << 2;
 const PATH_SGID: u64 = 1 << 3;
 const PATH_REVERSIBLE: u64 = 1 << 11;
@@ -38,6 +46,19 @@ pub(crate) enum Query {
     NodeOfLid(u16),
     /// The NodeRecords of all ports of the node with this NodeGUID.
     PortsOfNode(u64),
+    /// The PortInfoRecords of the end port that has this LID, or of the node it belongs to.
+    PortOfLid(u16),
+    /// The LinkRecords of all links that begin at the node (switch) or port (HCA) with this base LID.
+    LinksFrom(u16),
+    /// The LinkRecords of all links that begin at a port with this number, of whichever node.
+    LinksByPort(u8),
+    /// A block of the linear forwarding table of the switch with this LID.
+    Forwarding {
+        /// Base LID of the switch.
+        switch: u16,
+        /// Block `n` is about the LIDs from 64n to 64n + 63.
+        block: u16,
+    },
     /// Reversible PathRecords between two ports.
     Paths {
         /// Near port.
@@ -56,6 +77,9 @@ impl Query {
     fn attribute(&self) -> u16 {
         match self {
             Self::NodeOfPort(_) | Self::NodeOfLid(_) | Self::PortsOfNode(_) => ATTR_NODE,
+            Self::PortOfLid(_) => ATTR_PORT_INFO,
+            Self::LinksFrom(_) | Self::LinksByPort(_) => ATTR_LINK,
+            Self::Forwarding { .. } => ATTR_FORWARDING,
             Self::Paths { .. } => ATTR_PATH,
         }
     }
@@ -80,6 +104,23 @@ impl Query {
             Self::NodeOfPort(guid) => {
                 put(mad, HEADER_LEN.checked_add(24)?, guid.to_be_bytes())?;
                 NODE_PORT_GUID
+            }
+            Self::PortOfLid(lid) => {
+                put(mad, HEADER_LEN, lid.to_be_bytes())?;
+                PORT_INFO_LID
+            }
+            Self::LinksFrom(lid) => {
+                put(mad, HEADER_LEN, lid.to_be_bytes())?;
+                LINK_FROM_LID
+            }
+            Self::LinksByPort(port) => {
+                put(mad, HEADER_LEN.checked_add(2)?, [port])?;
+                LINK_FROM_PORT
+            }
+            Self::Forwarding { switch, block } => {
+                put(mad, HEADER_LEN, switch.to_be_bytes())?;
+                put(mad, HEADER_LEN.checked_add(2)?, block.to_be_bytes())?;
+                FORWARDING_LID | FORWARDING_BLOCK
             }
             Self::Paths {
                 sgid,
@@ -229,6 +270,31 @@ mod tests {
         assert_eq!((rec.pkey, rec.sl, rec.reversible), (0x8001, 3, true));
         // DGID, SGID, reversible, number of paths, P_Key, SL: ib_sa.h, IB_SA_PATH_REC_*.
         assert_eq!(mad[48..56], 0xb80cu64.to_be_bytes());
+    }
+
+    #[test]
+    fn topology_requests() {
+        let mut mad = [0u8; MAD_LEN];
+        let cases = [
+            (Query::PortOfLid(0x0102), 0x12, [1, 2, 0, 0], 1),
+            (Query::LinksFrom(0x0102), 0x20, [1, 2, 0, 0], 1),
+            (Query::LinksByPort(3), 0x20, [0, 0, 3, 0], 2),
+            (
+                Query::Forwarding {
+                    switch: 0x0102,
+                    block: 0x0304,
+                },
+                0x15,
+                [1, 2, 3, 4],
+                3u64,
+            ),
+        ];
+        for (query, attribute, data, mask) in cases {
+            query.write(1, &mut mad).unwrap();
+            assert_eq!(mad[16..18], [0, attribute]);
+            assert_eq!(mad[48..56], mask.to_be_bytes());
+            assert_eq!(mad[HEADER_LEN..HEADER_LEN + 4], data);
+        }
     }
 
     #[test]
