@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     MtuMismatch,
     /// The other port lacks the connection's P_Key.
     PkeyMissing,
+    /// The alternate's local GID is one of another HCA of this host, or of several.
+    AlternateOnOtherHca,
     /// The HCA does not offer automatic path migration.
     HcaNoApm,
     /// The HCA's driver is not known to do path migration well; see the parameter `drivers`.
@@ -47,7 +49,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// Number of different reasons.
-    pub(crate) const COUNT: usize = 18;
+    pub(crate) const COUNT: usize = 19;
 
     /// All reasons, in the order of [`Reason::index`].
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -56,6 +58,7 @@ impl Reason {
         Self::AlternateNotDisjoint,
         Self::MtuMismatch,
         Self::PkeyMissing,
+        Self::AlternateOnOtherHca,
         Self::HcaNoApm,
         Self::DriverNotAllowed,
         Self::Roce,
@@ -87,6 +90,7 @@ impl Reason {
             Self::AlternateNotDisjoint => "alternate-not-disjoint",
             Self::MtuMismatch => "mtu-mismatch",
             Self::PkeyMissing => "pkey-missing",
+            Self::AlternateOnOtherHca => "alternate-on-other-hca",
             Self::HcaNoApm => "hca-no-apm",
             Self::DriverNotAllowed => "driver-not-allowed",
             Self::Roce => "roce",

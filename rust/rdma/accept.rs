@@ -3,7 +3,8 @@
 //! The passive side of setting up a connection, and on both sides the attributes for the QP.
 //!
 //! The REQ of a peer cannot be seen here (rdma_cm has changed the handler by the time of the REP), so
-//! a connection is first met when attributes for RTR are made, which comes before the REP.
+//! a connection is first met when attributes for RTR are made, which comes before the REP. That the
+//! alternate of a REQ is not on this HCA was noted as it came in, see `foreign.rs`.
 //!
 //! Locks: see `conn.rs`; nothing here is called with one held, and none is held across a call of a ULP.
 
@@ -113,6 +114,10 @@ impl Service {
         let infiniband = attr.ah_attr.type_ == rdma::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
         // SAFETY: As above.
         let verdict = unsafe { verdict(id, infiniband, service_id, None) };
+        // SAFETY: As above.
+        let foreign = self
+            .foreign
+            .take(dev, u32::from_be(unsafe { (*id).remote_id }));
         let mut inner = conn.lock();
         inner.was_offered = offered;
         inner.peer_qpn = attr.dest_qp_num;
@@ -123,6 +128,7 @@ impl Service {
             }
             Verdict::Refuse(reason) => Some(reason),
             Verdict::Serve if !offered => Some(Reason::NotOffered),
+            Verdict::Serve if foreign => Some(Reason::AlternateOnOtherHca),
             // SAFETY: Attributes of the type IB: `offered` says so.
             Verdict::Serve if unsafe { same_path(attr) } => Some(Reason::AlternateNotDisjoint),
             Verdict::Serve => None,
@@ -167,7 +173,9 @@ impl Service {
         }
         if inner.was_offered && !inner.hands_off {
             param.failover_accepted = match inner.state() {
-                State::Unprotected(Reason::AlternateNotDisjoint) => cm::FAILOVER_REJECTED,
+                State::Unprotected(Reason::AlternateNotDisjoint | Reason::AlternateOnOtherHca) => {
+                    cm::FAILOVER_REJECTED
+                }
                 State::Unprotected(_) => cm::FAILOVER_UNSUPPORTED,
                 _ => cm::FAILOVER_ACCEPTED,
             };

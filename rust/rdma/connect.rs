@@ -8,6 +8,7 @@ use super::bindings as rdma;
 use super::cm::SavedReq;
 use super::conn::{Connection, Side};
 use super::device::{device_name, driver_name, has_apm};
+use super::foreign;
 use super::name::Name;
 use super::params::{self, Params};
 use super::path::{self, Path};
@@ -139,7 +140,12 @@ impl Service {
             records.alternate = path::alternate_record(given, &alternate);
             records.primary = path::primary_record(given, &alternate);
             // SAFETY: `dev` is registered.
-            unsafe { path::validate(dev, alternate.port, &mut records.alternate) }?;
+            unsafe {
+                if !foreign::is_on(&self.devices, dev, &alternate.path.sgid) {
+                    return Err(Reason::AlternateOnOtherHca);
+                }
+                path::validate(dev, alternate.port, &mut records.alternate)?;
+            }
             if alternate.primary_lids != (primary.slid, primary.dlid) {
                 if !param.primary_path_inbound.is_null() || !param.primary_path_outbound.is_null() {
                     // Through routers, with other LIDs in two more records.

@@ -15,6 +15,7 @@ mod connect;
 mod device;
 mod entry;
 mod events;
+mod foreign;
 mod gid;
 mod handlers;
 mod hook;

@@ -12,6 +12,7 @@ use super::conn::Table;
 use super::device::{device_name, ClientRegistration, Devices};
 use super::entry;
 use super::events::{Events, QP_EVENTS};
+use super::foreign::{self, Foreign};
 use super::handlers::{Handlers, NotifierRegistration};
 use super::hook::{self, Hook, InFlight, Ops};
 use super::older::Older;
@@ -42,6 +43,9 @@ pub(crate) struct Service {
     /// Wrapped CM handlers.
     #[pin]
     pub(crate) handlers: Handlers,
+    /// REQs with an alternate that is not on the HCA that they came to.
+    #[pin]
+    pub(crate) foreign: Foreign,
     /// Connections older than the module.
     #[pin]
     pub(crate) older: Older,
@@ -208,6 +212,7 @@ impl Running {
     pub(crate) fn new() -> Result<Self> {
         check_layout()?;
         let destroy_id = find_symbol(c"cm_destroy_id")?;
+        let recv_handler = find_symbol(c"cm_recv_handler")?;
         let qp_event = find_symbol(c"__ib_qp_event_handler")?;
         let events = Events::new()?;
         let queue = OwnedQueue::new()?;
@@ -217,6 +222,7 @@ impl Running {
                 table <- Table::new(),
                 cache <- Cache::new(),
                 handlers <- Handlers::new(),
+                foreign <- Foreign::new(),
                 older <- Older::new(),
                 events,
                 queue,
@@ -236,6 +242,8 @@ impl Running {
         entry::DESTROY_ID.store(destroy_id, Release);
         hooks.add("cm_destroy_id", &entry::DESTROY, destroy_id)?;
         hooks.add("__ib_qp_event_handler", &QP_EVENTS, qp_event)?;
+        foreign::RECV_HANDLER.store(recv_handler, Release);
+        hooks.add("cm_recv_handler", &foreign::RECV, recv_handler)?;
         hooks.add(
             "ib_cm_init_qp_attr",
             &entry::ATTR,
