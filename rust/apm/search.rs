@@ -118,6 +118,9 @@ impl Search {
     }
 
     /// What comes next.
+    // Not inlined, nor are the others: what they need of the stack is not to add up in a caller that
+    // waits for the answers.
+    #[inline(never)]
     pub(crate) fn next(&mut self) -> Next {
         loop {
             match self.phase {
@@ -184,6 +187,7 @@ impl Search {
     }
 
     /// Takes the NodeRecords that answer the question last asked.
+    #[inline(never)]
     pub(crate) fn nodes(&mut self, records: impl Iterator<Item = NodeRecord>) {
         let mut records = records.filter(|r| r.node_type == NodeRecord::CHANNEL_ADAPTER);
         match self.phase {
@@ -232,6 +236,7 @@ impl Search {
     }
 
     /// Takes the PathRecords that answer the question last asked.
+    #[inline(never)]
     pub(crate) fn paths(&mut self, mut records: impl Iterator<Item = PathRecord>) {
         if let Some(lids) = self.lids.as_mut() {
             if let Some(reason) = lids.paths(records) {
@@ -262,6 +267,7 @@ impl Search {
     }
 
     /// Takes the PortInfoRecords that answer the question last asked.
+    #[inline(never)]
     pub(crate) fn port(&mut self, records: impl Iterator<Item = PortInfoRecord>) {
         if let Some(lids) = self.lids.as_mut() {
             lids.port(records);
@@ -269,6 +275,7 @@ impl Search {
     }
 
     /// Takes the LinkRecords that answer the question last asked.
+    #[inline(never)]
     pub(crate) fn links(&mut self, records: impl Iterator<Item = LinkRecord>) {
         if let Some(lids) = self.lids.as_mut() {
             lids.links(records);
@@ -276,6 +283,7 @@ impl Search {
     }
 
     /// Takes the forwarding table that answers the question last asked.
+    #[inline(never)]
     pub(crate) fn forwarding(&mut self, records: impl Iterator<Item = ForwardingRecord>) {
         if let Some(lids) = self.lids.as_mut() {
             lids.forwarding(records);
@@ -306,6 +314,7 @@ impl Search {
         };
     }
 
+    #[inline(never)]
     fn begin_lids(&mut self) {
         self.lids = self
             .locals

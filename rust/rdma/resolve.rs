@@ -84,12 +84,18 @@ impl Resolution {
         )
     }
 
-    fn search(&self, device: &Device) -> Found {
-        stats::count(Stat::Searches);
+    /// A few kilobytes: never on the stack while subnet administration is asked.
+    #[inline(never)]
+    fn begin(&self, device: &Device) -> core::result::Result<KBox<Search>, Reason> {
         let ports = device
             .local_ports(self.primary.pkey)
             .map_err(|_| Reason::CmState)?;
-        let mut search = Search::new(self.primary, &ports);
+        KBox::new(Search::new(self.primary, &ports), GFP_KERNEL).map_err(|_| Reason::CmState)
+    }
+
+    fn search(&self, device: &Device) -> Found {
+        stats::count(Stat::Searches);
+        let mut search = self.begin(device)?;
         // Several routes pass the same switch.
         let mut heard: KVec<(u32, Query, Answer)> = KVec::new();
         loop {
