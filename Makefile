@@ -19,7 +19,7 @@ unexport SUITE
 endif
 
 .DEFAULT_GOAL := module
-.PHONY: module setup modules shell test test-host test-mutants demo lint format doc clean distclean help
+.PHONY: module setup modules shell test test-host test-long test-mutants demo lint format doc clean distclean help
 .PHONY: debug-kernel test-debug
 
 module: ## Build ib-cm-apm.ko for the running kernel, or for the one in KDIR
@@ -45,6 +45,10 @@ test: ## Lint, host tests and scenarios in guests (T=name: only the scenarios th
 test-host: ## The host tests of the pure parts
 	@$(setup)
 	@$(run) scripts/run-tests host
+
+test-long: ## ULPs under random cuts, a minute each (SEED=N: other cuts)
+	@$(setup)
+	@$(run) LONG=1 SEED="$(or $(SEED),1)" T=random_cuts scripts/run-tests
 
 test-mutants: ## Does each known sabotage make its scenario fail?
 	@$(setup)
