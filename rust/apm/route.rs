@@ -75,7 +75,7 @@ impl Elements {
 
 /// One link has one name, from whichever end it is looked at: LID and port of the lower end.
 fn link_name(link: &LinkRecord) -> u32 {
-    let end = |lid: u16, port: u8| LINK | u32::from(lid) << 8 | u32::from(port);
+    let end = |lid: u16, port: u8| LINK | (u32::from(lid) << 8) | u32::from(port);
     end(link.from_lid, link.from_port).min(end(link.to_lid, link.to_port))
 }
 

@@ -115,9 +115,8 @@ impl Service {
         // SAFETY: As above.
         let verdict = unsafe { verdict(id, infiniband, service_id, None) };
         // SAFETY: As above.
-        let foreign = self
-            .foreign
-            .take(dev, u32::from_be(unsafe { (*id).remote_id }));
+        let comm_id = u32::from_be(unsafe { (*id).remote_id });
+        let foreign = self.foreign.take(dev, comm_id);
         let mut inner = conn.lock();
         inner.was_offered = offered;
         inner.peer_qpn = attr.dest_qp_num;
