@@ -64,9 +64,9 @@ impl Service {
                 // SAFETY: `id` is live, and with it its device; the attributes are for InfiniBand.
                 let (path, alternate) =
                     unsafe { path::from_attr((*id).device, attr, *mask as u32) };
-                if inner.path.port == 0 || conn.side == Side::Passive {
-                    inner.path = path;
-                }
+                // Also on the active side: a REQ that was sent again without the alternate has the path
+                // that the ULP gave.
+                inner.path = path;
                 if alternate.is_some() && inner.state().keeps_alternate() {
                     inner.alternate = alternate;
                 }
