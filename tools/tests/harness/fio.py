@@ -3,7 +3,14 @@
 
 import itertools
 import json
+import signal
+import time
 from dataclasses import dataclass
+
+# Runtime that fio is given; it is stopped long before.
+LONG_S = 3600
+# fio's exit status after SIGINT.
+STOPPED = 128
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,9 @@ class Report:
 
 
 class Fio:
-    """Writes blocks with a crc32c, reads them back and compares, over and over until `seconds` are over.
+    """Writes blocks with a crc32c, reads them back and compares, over and over for `seconds` at the least.
+
+    I/O that was started goes on until finish() is called: a slow machine does not run out of it.
 
     Offsets are `size` at the start of `device`. `rate` limits it (fio's notation, "4m"), so that logs stay small.
     """
@@ -42,12 +51,15 @@ class Fio:
     def __init__(self, vm, device, seconds=20, size="16m", bs="4k", depth=8, rate=None, options=""):
         Fio.number += 1
         self.vm = vm
+        self.device = device
         self.base = f"/run/fio{Fio.number}"
         self.seconds = seconds
         self.cmd = (
-            f"fio --name=io --filename={device} --direct=1 --ioengine=libaio --iodepth={depth} --bs={bs} --size={size}"
+            # One process, which one signal stops.
+            f"fio --thread --name=io --filename={device} --direct=1 --ioengine=libaio --iodepth={depth} --bs={bs}"
+            f" --size={size}"
             f" --rw=randwrite --verify=crc32c --verify_backlog=64 --verify_fatal=0 --serialize_overlap=1"
-            f" --verify_state_save=0 --continue_on_error=all --time_based --runtime={seconds}"
+            f" --verify_state_save=0 --continue_on_error=all --time_based --runtime={LONG_S}"
             f" --random_generator=tausworthe64"
             f" --output-format=json --output={self.base}.json --write_lat_log={self.base} --log_avg_msec=0"
             # Times of CLOCK_MONOTONIC, so that they can be set beside what happened in the fabric.
@@ -60,20 +72,31 @@ class Fio:
         self.started = None
 
     def start(self):
-        """Start in the background; returns itself once the first I/O has completed."""
+        """Start in the background; returns itself once the disk has completed some I/Os."""
+        before = self._ios()
+        self.job = self.vm.spawn("exec " + self.cmd)
+        while self.running() and self._ios() < before + 16:
+            time.sleep(0.05)
         self.started = self.vm.clock()[0]
-        self.job = self.vm.spawn(self.cmd)
         return self
+
+    def _ios(self):
+        """I/Os that the disk has completed since it is there."""
+        fields = self.vm.read(f"/sys/block/{self.device.removeprefix('/dev/')}/stat").split()
+        return int(fields[0]) + int(fields[4])
 
     def running(self):
         return self.job.running()
 
-    def finish(self, timeout=None):
-        """Await the end, and read what it came to."""
-        done = self.job.wait(timeout or self.seconds + 120)
-        return self.report(done)
+    def finish(self, timeout=120):
+        """Let `seconds` go by, stop, and read what it came to."""
+        while self.running() and (left := self.started + self.seconds - self.vm.clock()[0]) > 0:
+            time.sleep(min(left, 0.2))
+        if self.running():
+            self.job.kill(signal.SIGINT)
+        return self.report(self.job.wait(timeout))
 
-    def run(self, timeout=None):
+    def run(self, timeout=120):
         return self.start().finish(timeout)
 
     def report(self, done):
@@ -87,7 +110,7 @@ class Fio:
         started = ends[0] if ends else self.started
         marks = [started, *ends, max(started + job["job_runtime"] / 1000, ends[-1] if ends else started)]
         return Report(
-            rc=done.rc,
+            rc=0 if done.rc == STOPPED else done.rc,
             errors=job["total_err"] + (1 if job["error"] and not job["total_err"] else 0),
             ios=job["read"]["total_ios"] + job["write"]["total_ios"],
             bytes_written=job["write"]["io_bytes"],

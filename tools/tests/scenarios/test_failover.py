@@ -18,7 +18,7 @@ def test_failover(vm, name, end):
     served = apm.wait_connections(2 * connections)
     assert {c["side"] for c in served} == {"active", "passive"}
 
-    io = Fio(vm, ulp.device, seconds=8).start()
+    io = Fio(vm, ulp.device, seconds=1).start()
     wait_ios(vm, ulp.device)
     assert fabric.migrations()["total"] == 0
     fabric.cut(*ENDS[end])

@@ -13,7 +13,7 @@ def test_unload_and_reload_under_io(vm):
     apm = Apm(vm).up()
     fabric, ulp = storage(vm, "nvme", fabric)
     connections = wait_armed(vm)
-    io = Fio(vm, ulp.device, seconds=12).start()
+    io = Fio(vm, ulp.device, seconds=1).start()
     wait_ios(vm, ulp.device)
     for _ in range(3):
         apm.down()
@@ -89,11 +89,11 @@ def test_device_removed(vm, dev):
     apm = Apm(vm).up()
     fabric, ulp = storage(vm, "srp", fabric)
     wait_armed(vm)
-    io = Fio(vm, ulp.device, seconds=4).start()
+    io = Fio(vm, ulp.device, seconds=1).start()
     wait_ios(vm, ulp.device)
     fabric.control(f"remove {dev}")
     vm.wait_run(f"[ ! -e /sys/class/infiniband/{dev} ]")
-    io.job.wait()
+    io.finish()
     assert apm.connections(dev=dev) == []
     apm.down()
     apm.up()
@@ -114,7 +114,7 @@ def test_one_side_only(vm, served, armed):
         assert {c["reason"] for c in apm.connections(dev="vhca0")} == {"policy-off"}
         return
     wait_armed(vm)
-    io = Fio(vm, ulp.device, seconds=8).start()
+    io = Fio(vm, ulp.device, seconds=1).start()
     wait_ios(vm, ulp.device)
     fabric.cut(*ENDS["target"])
     fabric.wait_migrations(2)

@@ -20,17 +20,17 @@ def test_verified_io_and_own_recovery(vm, name):
     if name == "srp":
         # Its requests are acknowledged; that the answers cannot come back it learns from the SCSI layer's timer.
         ulp.hurry()
-    io = Fio(vm, ulp.device, seconds=20).start()
+    io = Fio(vm, ulp.device, seconds=1).start()
     wait_ios(vm, ulp.device)
     fabric.cut(*ENDS["initiator"])
     vm.wait_dmesg("retries exhausted")
     if name != "srp":
         vm.wait_dmesg("transport retry counter exceeded")
     fabric.join(*ENDS["initiator"])
-    report = io.finish()
+    # The ULP keeps what was under way and sends it again: nothing is lost, it took a while.
+    wait_ios(vm, ulp.device)
+    io.finish().check()
     assert ulp.drops() >= 1
     assert fabric.migrations()["total"] == 0
-    # The ULP keeps what was under way and sends it again: nothing is lost, it took a while.
-    report.check()
     Fio(vm, ulp.device, seconds=1).run().check()
     ulp.disconnect()
