@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Posting work requests. Any context: only the work queue's lock is taken, the engine does the rest.
+//!
+//! A request need not be aligned: ib_isert keeps its own, and their scatter lists, in a packed structure. So no
+//! reference is made to what a consumer gives.
 
 use super::bindings;
 use super::hca::{self, Hca};
@@ -29,10 +32,10 @@ pub(super) unsafe extern "C" fn post_send(
         }
         while ret.is_ok() && !wr.is_null() {
             // SAFETY: The consumer's list of valid work requests.
-            ret = unsafe { sq.post(&*wr) };
+            ret = unsafe { sq.post(wr) };
             if ret.is_ok() {
                 // SAFETY: As above.
-                wr = unsafe { (*wr).next };
+                wr = unsafe { (&raw const (*wr).next).read_unaligned() };
             }
         }
     }
@@ -68,10 +71,10 @@ pub(super) unsafe extern "C" fn post_recv(
         }
         while ret.is_ok() && !wr.is_null() {
             // SAFETY: The consumer's list of valid work requests.
-            ret = unsafe { rq.post(&*wr) };
+            ret = unsafe { rq.post(wr) };
             if ret.is_ok() {
                 // SAFETY: As above.
-                wr = unsafe { (*wr).next };
+                wr = unsafe { (&raw const (*wr).next).read_unaligned() };
             }
         }
     }

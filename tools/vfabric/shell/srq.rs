@@ -241,13 +241,13 @@ pub(super) unsafe extern "C" fn post_recv(
     let mut q = srq.queue.lock();
     while !wr.is_null() {
         // SAFETY: The consumer's list of valid work requests.
-        if let Err(e) = unsafe { q.recv.post(&*wr) } {
+        if let Err(e) = unsafe { q.recv.post(wr) } {
             // SAFETY: The consumer wants to know which one; on success it is left alone.
             unsafe { *bad = wr };
             return e.to_errno();
         }
         // SAFETY: As above.
-        wr = unsafe { (*wr).next };
+        wr = unsafe { (&raw const (*wr).next).read_unaligned() };
     }
     0
 }

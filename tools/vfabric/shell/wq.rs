@@ -146,7 +146,7 @@ impl<S: Copy> Ring<S> {
         let first = at * self.max_sge;
         for (i, out) in self.sges[first..first + n].iter_mut().enumerate() {
             // SAFETY: By the caller's promise.
-            let s = unsafe { &*list.add(i) };
+            let s = unsafe { list.add(i).read_unaligned() };
             *out = Sge {
                 addr: s.addr,
                 len: s.length,
@@ -198,11 +198,13 @@ impl SendQueue {
     ///
     /// # Safety
     ///
-    /// `wr` is a valid work request of its opcode's type.
-    pub(crate) unsafe fn post(&mut self, wr: &bindings::ib_send_wr) -> Result {
+    /// `request` is a valid work request of its opcode's type.
+    pub(crate) unsafe fn post(&mut self, request: *const bindings::ib_send_wr) -> Result {
         if self.ring.full() {
             return Err(ENOMEM);
         }
+        // SAFETY: By the caller's promise.
+        let wr = &unsafe { request.read_unaligned() };
         let n = usize::try_from(wr.num_sge).map_err(|_| EINVAL)?;
         let flags = wr.send_flags;
         if n > self.ring.max_sge || flags & bindings::ib_send_flags_IB_SEND_INLINE != 0 {
@@ -211,15 +213,15 @@ impl SendQueue {
         let mut len: u32 = 0;
         for i in 0..n {
             // SAFETY: The request has `num_sge` entries.
-            let l = unsafe { (*wr.sg_list.add(i)).length };
+            let l = unsafe { wr.sg_list.add(i).read_unaligned() }.length;
             len = len.checked_add(l).ok_or(EINVAL)?;
         }
         let at = self.ring.slot(self.ring.tail);
         let extra = match self.dests.get_mut(at) {
             // SAFETY: By the caller's promise; only a datagram queue has destinations.
-            Some(dest) => unsafe { datagram(wr, dest)? },
+            Some(dest) => unsafe { datagram(request, wr, dest)? },
             // SAFETY: By the caller's promise.
-            None => unsafe { connected(wr)? },
+            None => unsafe { connected(request, wr)? },
         };
         let slot = SendSlot {
             // SAFETY: An integer or a pointer: eight bytes.
@@ -277,8 +279,12 @@ impl SendQueue {
 
 /// # Safety
 ///
-/// `wr` is a datagram request.
-unsafe fn datagram(wr: &bindings::ib_send_wr, dest: &mut UdDest) -> Result<Extra> {
+/// `request` is a datagram request, and `wr` a copy of its head.
+unsafe fn datagram(
+    request: *const bindings::ib_send_wr,
+    wr: &bindings::ib_send_wr,
+    dest: &mut UdDest,
+) -> Result<Extra> {
     let extra = match wr.opcode {
         bindings::ib_wr_opcode_IB_WR_SEND => Extra::None,
         bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => {
@@ -290,7 +296,7 @@ unsafe fn datagram(wr: &bindings::ib_send_wr, dest: &mut UdDest) -> Result<Extra
     };
     // SAFETY: A datagram request is the first member of an `ib_ud_wr`, with a live address handle.
     unsafe {
-        let ud = &*core::ptr::from_ref(wr).cast::<bindings::ib_ud_wr>();
+        let ud = request.cast::<bindings::ib_ud_wr>().read_unaligned();
         *dest = UdDest {
             av: pd::av_of(ud.ah),
             qpn: ud.remote_qpn,
@@ -303,9 +309,11 @@ unsafe fn datagram(wr: &bindings::ib_send_wr, dest: &mut UdDest) -> Result<Extra
 
 /// # Safety
 ///
-/// `wr` is a valid work request of its opcode's type.
-unsafe fn connected(wr: &bindings::ib_send_wr) -> Result<Extra> {
-    let p = core::ptr::from_ref(wr);
+/// `request` is a valid work request of its opcode's type, and `wr` a copy of its head.
+unsafe fn connected(
+    request: *const bindings::ib_send_wr,
+    wr: &bindings::ib_send_wr,
+) -> Result<Extra> {
     // SAFETY: The opcode says which member of `ex` is in use, and of which structure `wr` is the
     // first member.
     unsafe {
@@ -318,7 +326,7 @@ unsafe fn connected(wr: &bindings::ib_send_wr) -> Result<Extra> {
             bindings::ib_wr_opcode_IB_WR_RDMA_WRITE
             | bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM
             | bindings::ib_wr_opcode_IB_WR_RDMA_READ => {
-                let r = &*p.cast::<bindings::ib_rdma_wr>();
+                let r = request.cast::<bindings::ib_rdma_wr>().read_unaligned();
                 Extra::Rdma {
                     va: r.remote_addr,
                     rkey: r.rkey,
@@ -326,7 +334,7 @@ unsafe fn connected(wr: &bindings::ib_send_wr) -> Result<Extra> {
                 }
             }
             bindings::ib_wr_opcode_IB_WR_REG_MR => {
-                let r = &*p.cast::<bindings::ib_reg_wr>();
+                let r = request.cast::<bindings::ib_reg_wr>().read_unaligned();
                 Extra::Register {
                     index: mr::index(r.mr),
                     key: r.key,
@@ -355,11 +363,13 @@ impl RecvQueue {
     ///
     /// # Safety
     ///
-    /// `wr` is a valid work request.
-    pub(crate) unsafe fn post(&mut self, wr: &bindings::ib_recv_wr) -> Result {
+    /// `request` is a valid work request.
+    pub(crate) unsafe fn post(&mut self, request: *const bindings::ib_recv_wr) -> Result {
         if self.ring.full() {
             return Err(ENOMEM);
         }
+        // SAFETY: By the caller's promise.
+        let wr = unsafe { request.read_unaligned() };
         let n = usize::try_from(wr.num_sge).map_err(|_| EINVAL)?;
         if n > self.ring.max_sge {
             return Err(EINVAL);
