@@ -23,7 +23,7 @@ PATTERNS = [
     ("BUG", r"\bBUG: |kernel BUG at|scheduling while atomic|sleeping function called from invalid"),
     ("corruption", r"list_(add|del) corruption|Slab corruption|Object already free|Poison overwritten"),
     ("WARNING", r"\bWARNING: "),
-    ("leak", r"memory leak|unreferenced object|still has \d+ objects|Objects remaining"),
+    ("leak", r"suspected memory leaks|unreferenced object|still has \d+ objects|Objects remaining"),
     ("trace", r"Call Trace:"),
 ]
 

@@ -4,7 +4,8 @@
 
 A stale pointer (in a register, on the stack of a sleeping kernel thread, in a freed page) hides a leak from one scan,
 and a pointer on its way somewhere makes one up: so the stacks of fork's children are stirred, kmemleak's age limit of
-5 s is let pass, and only what the last scan still reports counts.
+5 s is let pass, and only what the last scan still reports counts. The slab allocator's arrays keep stale pointers, too,
+to some dozens of objects of each size: of a few lost objects possibly none is found, of many most are.
 """
 
 import os
