@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What only the debug kernel can show. It must object to what it is there for: a module plants it."""
 
+import json
+
 import pytest
 
 from harness import Apm, Fabric, Fio, Ipoib, Iser, Nvme, Srp
-from scenarios.common import ENDS, wait_armed, wait_ios, wait_no_qps
+from harness.vm import HERE
+from scenarios.common import ENDS, storage, wait_armed, wait_ios, wait_no_qps
 
 pytestmark = pytest.mark.debug
 splat = pytest.mark.vm(modules=("splat", "splat_rust"))
@@ -97,3 +100,16 @@ def test_nothing_leaks(vm):
     vm.wait_run("[ ! -e /sys/class/infiniband/vhca1 ]")
     apm.down()
     fabric.unload()
+
+
+@pytest.mark.leaks
+@pytest.mark.vm(files={"failnth.py": HERE / "failnth.py"})
+def test_failed_allocations_at_load(vm):
+    """Whichever allocation of loading the module fails: nothing is lost, and it can be loaded later."""
+    fabric = Fabric(vm).up()
+    got = json.loads(vm.out("python3 /mnt/failnth.py /mnt/ib-cm-apm.ko", timeout=300))
+    # More than the module loader itself makes.
+    assert got["rounds"] > 50 and got["ends"]["ENOMEM"] > 0
+    Apm(vm).up()
+    storage(vm, "srp", fabric)
+    wait_armed(vm)
