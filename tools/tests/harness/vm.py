@@ -385,8 +385,8 @@ def qemu_command(payload, memory_mb, cpus, args):
     append = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 watchdog_thresh=30"
     if DEBUG:
         memory_mb += DEBUG_MB
-        # kmemleak halves the speed. KASAN's reports must not end at the first one. With five page table levels it reports
-        # any interrupt that comes while the kernel identifies its CPU, and has forgotten for a moment that there are five.
+        # kmemleak halves the speed. KASAN's reports must not end at the first one. With five page table levels it
+        # reports any interrupt that comes while identify_cpu() has forgotten for a moment that there are five.
         append += " kasan_multi_shot no5lvl" + ("" if "kmemleak=" in args else " kmemleak=off")
     else:
         append += " kfence.sample_interval=1"
