@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs in the guest (debug kernel): usage: failnth.py MODULE.ko [PARAMETERS]
+"""Runs in the guest (debug kernel): usage: failnth.py STEP MODULE.ko [PARAMETERS]
 
-Loads a module over and over; in the n-th round the n-th allocation that the load makes fails (slab or page). Ends with
-the first round in which no allocation was left to fail, and prints how many rounds there were and how they ended. The
-module is not loaded afterwards.
+Loads a module over and over; each time another allocation that the load makes fails (slab or page): the first, then the
+one STEP further, and so on. Ends with the first round that had no allocation left to fail, and prints how many there
+were and how the rounds ended. The module is not loaded afterwards.
 """
 
 import collections
@@ -17,7 +17,7 @@ import sys
 
 SYS_INIT_MODULE = 175  # x86_64
 FAULTS = "/sys/kernel/debug"
-ROUNDS = 3000
+MOST = 3000
 
 
 def prepare():
@@ -32,7 +32,7 @@ def prepare():
 
 
 def main():
-    path, parameters = sys.argv[1], " ".join(sys.argv[2:]).encode()
+    step, path, parameters = int(sys.argv[1]), sys.argv[2], " ".join(sys.argv[3:]).encode()
     with open(path, "rb") as file:
         image = file.read()
     name = os.path.basename(path).removesuffix(".ko").replace("-", "_")
@@ -40,7 +40,7 @@ def main():
     prepare()
     ends = collections.Counter()
     fail_nth = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
-    for nth in range(1, ROUNDS):
+    for nth in range(1, MOST, step):
         os.write(fail_nth, b"%d" % nth)
         failed = syscall(SYS_INIT_MODULE, image, len(image), parameters)
         left = int(os.pread(fail_nth, 16, 0))
@@ -53,8 +53,8 @@ def main():
         if left:
             break
     else:
-        raise SystemExit(f"more than {ROUNDS} allocations")
-    print(json.dumps({"rounds": nth, "ends": ends}))
+        raise SystemExit(f"more than {MOST} allocations")
+    print(json.dumps({"allocations": nth, "ends": ends}))
 
 
 if __name__ == "__main__":

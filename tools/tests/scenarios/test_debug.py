@@ -130,11 +130,11 @@ def test_nothing_leaks(vm):
 @pytest.mark.leaks
 @pytest.mark.vm(files={"failnth.py": HERE / "failnth.py"})
 def test_failed_allocations_at_load(vm):
-    """Whichever allocation of loading the module fails: nothing is lost, and it can be loaded later."""
+    """Whichever allocation of loading the module fails (of every ten one): nothing is lost, it can be loaded later."""
     fabric = Fabric(vm).up()
-    got = json.loads(vm.out("python3 /mnt/failnth.py /mnt/ib-cm-apm.ko", timeout=300))
+    got = json.loads(vm.out("python3 /mnt/failnth.py 10 /mnt/ib-cm-apm.ko", timeout=200))
     # More than the module loader itself makes.
-    assert got["rounds"] > 50 and got["ends"]["ENOMEM"] > 0
+    assert got["allocations"] > 50 and got["ends"]["ENOMEM"] > 0
     Apm(vm).up()
     storage(vm, "srp", fabric)
     wait_armed(vm)
