@@ -66,7 +66,8 @@ unsigned long rust_helper_apm_arg(struct ftrace_regs *regs, unsigned int n)
  */
 unsigned long rust_helper_apm_symbol(const char *name)
 {
-	struct kprobe kp = { .symbol_name = name };
+	/* Never armed: disarming may fail, and would leave the kernel with a pointer to our stack. */
+	struct kprobe kp = { .symbol_name = name, .flags = KPROBE_FLAG_DISABLED };
 	unsigned long addr;
 
 	if (register_kprobe(&kp))
