@@ -54,3 +54,13 @@ def cm_count(vm, dev, direction, message):
     paths = vm.glob(f"/sys/class/infiniband/{dev}/ports/*/cm_{direction}_msgs/{message}")
     assert paths
     return sum(int(vm.read(path)) for path in paths)
+
+
+def use_every_queue(vm, device):
+    """Read a little from each CPU, so that every I/O queue of the ULP has something to send.
+
+    A connection that is idle when its path dies finds out when it has to send something. SRP's target hears of the end
+    of one that never did no more than it would without us: the DREQ goes down the dead path.
+    """
+    read = f"dd if={device} of=/dev/null bs=4k count=8 iflag=direct"
+    vm.run(f"for cpu in $(seq 0 $(($(nproc) - 1))); do taskset -c $cpu {read}; done")

@@ -4,7 +4,7 @@
 import pytest
 
 from harness import Apm, Fabric, Fio
-from scenarios.common import ULPS, qps_by_end, storage, wait_armed, wait_ios, wait_no_qps
+from scenarios.common import ULPS, qps_by_end, storage, use_every_queue, wait_armed, wait_ios, wait_no_qps
 
 # Ports 1 on switches a0 and a1, ports 2 on b0 and b1, one cable between the switches of a pair.
 PAIRS = """
@@ -49,6 +49,7 @@ def survive(vm, name, fault):
     assert len(apm.connections(state="Migrated")) == moved["total"]
     assert all(len(end) == connections for end in qps_by_end(vm))
     # Whoever disconnects finds its peer by the other pair.
+    use_every_queue(vm, disk.device)
     disk.disconnect()
     wait_no_qps(vm, "vhca0")
     wait_no_qps(vm, "vhca1")

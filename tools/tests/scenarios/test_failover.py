@@ -4,7 +4,7 @@
 import pytest
 
 from harness import Apm, Fabric, Fio
-from scenarios.common import ENDS, ULPS, qps_by_end, storage, wait_armed, wait_ios, wait_no_qps
+from scenarios.common import ENDS, ULPS, qps_by_end, storage, use_every_queue, wait_armed, wait_ios, wait_no_qps
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -28,6 +28,8 @@ def test_failover(vm, name, end):
     report = io.finish().check()
     assert ulp.drops() == 0
     assert report.bytes_written > 0
+    use_every_queue(vm, ulp.device)
+    assert ulp.drops() == 0
 
     moved = fabric.migrations()
     # Where both ends had something under way both may run into the retries.

@@ -4,7 +4,7 @@
 import pytest
 
 from harness import Apm, Fabric, Fio
-from scenarios.common import ENDS, storage, wait_armed, wait_ios, wait_no_qps
+from scenarios.common import ENDS, storage, use_every_queue, wait_armed, wait_ios, wait_no_qps
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ def test_migrate_then_remove(vm, which, end):
     assert apm.statistics()["cm_followed"] == fabric.migrations()["total"]
     assert apm.statistics()["cm_follow_failed"] == 0
     if end == "initiator":
+        use_every_queue(vm, disk.device)
         disk.disconnect()
         wait_no_qps(vm, "vhca1")
     for dev in ("vhca0", "vhca1"):

@@ -4,7 +4,7 @@
 import pytest
 
 from harness import Apm, Fabric, Fio, Ipoib, Nvme
-from scenarios.common import ENDS, qps_by_end, storage, wait_armed, wait_ios, wait_no_qps
+from scenarios.common import ENDS, qps_by_end, storage, use_every_queue, wait_armed, wait_ios, wait_no_qps
 
 # One at a time, so that a failure names its cause.
 KNOBS = (
@@ -45,6 +45,7 @@ def test_profiles(vm, name, profile):
     fabric, ulp = storage(vm, name, fabric)
     connections = wait_armed(vm)
     assert failover(vm, fabric, ulp, connections) >= 2
+    use_every_queue(vm, ulp.device)
     ulp.disconnect()
     wait_no_qps(vm, "vhca1")
 
