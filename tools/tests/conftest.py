@@ -45,7 +45,11 @@ def vm(request):
         options |= mark.kwargs
     if DEBUG and request.node.get_closest_marker("leaks"):
         options["find_leaks"] = True
-    guest = Vm(workdir(request.node), **options)
+    try:
+        guest = Vm(workdir(request.node), **options)
+    except VmDied:
+        # The emulated machine did not get as far as its first process: nothing of ours has run in it.
+        guest = Vm(workdir(request.node), **options)
     request.node.guests = [guest]
     yield guest
     guest.close()
