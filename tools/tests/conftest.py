@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.tier import DEBUG, RESULTS
-from harness.vm import Vm
+from harness.vm import Vm, VmDied
 
 
 class GateFailure(AssertionError):
