@@ -60,15 +60,6 @@ def wait_until(vm, moment):
         time.sleep(min(left, 0.5))
 
 
-def io_under_way(vm, device):
-    """Wait for the disk's first completions; returns the guest's time."""
-    disk = device.removeprefix("/dev/")
-    stat = f"read -r r _ _ _ w _ </sys/block/{disk}/stat; echo $((r + w))"
-    before = int(vm.out(stat))
-    vm.wait_run(f"[ $({stat}) -gt {before + 8} ]")
-    return vm.clock()[0]
-
-
 def play(with_module):
     """The script, in a fresh guest."""
     name = "with" if with_module else "without"
@@ -85,7 +76,7 @@ def play(with_module):
         say(f"iSER disk {iser.device}; QPs are {' and '.join(sorted(path))}")
 
         io = Fio(vm, iser.device, seconds=RUN, rate="4m").start()
-        begun = io_under_way(vm, iser.device)
+        begun = io.started
         say("verified I/O is running")
         wait_until(vm, begun + CUT_AT)
         cut = vm.clock()[0]

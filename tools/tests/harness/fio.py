@@ -7,6 +7,8 @@ import signal
 import time
 from dataclasses import dataclass
 
+from . import ulp
+
 # Runtime that fio is given; it is stopped long before.
 LONG_S = 3600
 # fio's exit status after SIGINT.
@@ -73,17 +75,12 @@ class Fio:
 
     def start(self):
         """Start in the background; returns itself once the disk has completed some I/Os."""
-        before = self._ios()
+        before = ulp.disk_ios(self.vm, self.device)
         self.job = self.vm.spawn("exec " + self.cmd)
-        while self.running() and self._ios() < before + 16:
+        while self.running() and ulp.disk_ios(self.vm, self.device) < before + 16:
             time.sleep(0.05)
         self.started = self.vm.clock()[0]
         return self
-
-    def _ios(self):
-        """I/Os that the disk has completed since it is there."""
-        fields = self.vm.read(f"/sys/block/{self.device.removeprefix('/dev/')}/stat").split()
-        return int(fields[0]) + int(fields[4])
 
     def running(self):
         return self.job.running()

@@ -32,3 +32,16 @@ def scsi_disks(vm):
 def count_dmesg(vm, *phrases):
     """Lines of the kernel's log that contain one of the phrases."""
     return sum(any(phrase in line for phrase in phrases) for line in vm.dmesg())
+
+
+def disk_ios(vm, device):
+    """I/Os that a disk has completed since it is there."""
+    fields = vm.read(f"/sys/block/{device.removeprefix('/dev/')}/stat").split()
+    return int(fields[0]) + int(fields[4])
+
+
+def wait_ios(vm, device, more=50, unless="false", timeout=60):
+    """Wait until the disk has completed some more I/Os, or until the shell command `unless` succeeds."""
+    disk = device.removeprefix("/dev/")
+    goal = disk_ios(vm, device) + more
+    vm.wait_run(f"read -r r _ _ _ w _ </sys/block/{disk}/stat; [ $((r + w)) -ge {goal} ] || {unless}", timeout)

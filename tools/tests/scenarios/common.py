@@ -3,6 +3,9 @@
 
 from harness import Fabric, Ipoib, Iser, Nvme, Srp
 from harness.rdma import connected_qps
+from harness.ulp import wait_ios
+
+__all__ = ["ENDS", "ULPS", "qps_by_end", "storage", "use_every_queue", "wait_armed", "wait_ios", "wait_no_qps"]
 
 ULPS = ("iser", "srp", "nvme")
 # Port 1 is the one that all connections are made by; ports by the end of the connection they belong to.
@@ -36,24 +39,9 @@ def wait_armed(vm):
     return len(qps_by_end(vm)[0])
 
 
-def wait_ios(vm, device, more=50):
-    """Wait until the disk has completed some more I/Os: I/O is under way."""
-    disk = device.removeprefix("/dev/")
-    stat = f"read -r r _ _ _ w _ </sys/block/{disk}/stat; echo $((r + w))"
-    now = int(vm.out(stat))
-    vm.wait_run(f"[ $({stat}) -ge {now + more} ]")
-
-
 def wait_no_qps(vm, dev, timeout=60):
     """Wait until a device has no connected RC QP any more."""
     vm.wait_run(f"! rdma resource show qp link {dev} | grep -q 'type RC state RTS'", timeout)
-
-
-def cm_count(vm, dev, direction, message):
-    """A CM message counter (`rx` or `tx`), summed over the ports of a device."""
-    paths = vm.glob(f"/sys/class/infiniband/{dev}/ports/*/cm_{direction}_msgs/{message}")
-    assert paths
-    return sum(int(vm.read(path)) for path in paths)
 
 
 def use_every_queue(vm, device):

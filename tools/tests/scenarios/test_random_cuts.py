@@ -8,7 +8,7 @@ import random
 import pytest
 
 from harness import Fabric, Fio, Ipoib, Nvme
-from scenarios.common import ENDS, storage
+from scenarios.common import ENDS, storage, wait_ios
 
 pytestmark = pytest.mark.vm(modules=("vfabric",))
 
@@ -20,10 +20,6 @@ NAMES = ("srp", "nvme") if LONG else ("nvme",)
 SEED = int(os.environ.get("SEED", "1"))
 # How many queue pairs have given up so far, as the fabric logged it.
 GIVEN_UP = "dmesg | grep -c 'retries exhausted'"
-
-
-def ios(vm, disk):
-    return int(vm.out(f"read -r r _ _ _ w _ </sys/block/{disk}/stat; echo $((r + w))"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,16 +34,13 @@ def test_random_cuts(vm, name):
         Ipoib(fabric).up()
         # One second between attempts to reconnect.
         ulp = Nvme(vm).serve().connect("-c 1")
-    disk = ulp.device.removeprefix("/dev/")
     io = Fio(vm, ulp.device, seconds=SECONDS, rate="4m").start()
     end = vm.clock()[0] + SECONDS
     cuts = noticed = 0
 
     def going_on(more):
         """I/O goes on, or its time was up first."""
-        now = ios(vm, disk)
-        stat = f"read -r r _ _ _ w _ </sys/block/{disk}/stat; [ $((r + w)) -ge {now + more} ]"
-        vm.wait_run(f"{stat} || ! pidof fio >/dev/null", timeout=120)
+        wait_ios(vm, ulp.device, more, unless="! pidof fio >/dev/null", timeout=120)
 
     going_on(50)
     while vm.clock()[0] < end - 3:
