@@ -3,8 +3,8 @@
 //! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
 //!
 //! From the bottom: `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `qp`, `path`, `cm`, `sa`;
-//! `device`, `conn`; `resolve`, `events`, `handlers`, `older`; `connect`, `accept`, `cm_events`; `entry`; `service`, which starts and
-//! stops it all, and `show`.
+//! `device`, `conn`; `resolve`, `events`, `handlers`, `foreign`, `older`; `connect`, `accept`, `cm_events`;
+//! `entry`; `service`, which starts and stops it all, and `show`.
 
 mod accept;
 pub(crate) mod bindings;

@@ -54,6 +54,20 @@ pub(crate) unsafe fn ah_path_bits(ah: &rdma::rdma_ah_attr) -> u8 {
     unsafe { ah.__bindgen_anon_1.ib.as_ref() }.src_path_bits
 }
 
+/// The LID that packets by these attributes leave with; `None` where the device has no such port.
+///
+/// # Safety
+///
+/// `dev` stays registered during this call; the attributes are of the type IB.
+unsafe fn slid(dev: *mut rdma::ib_device, port: u32, ah: &rdma::rdma_ah_attr) -> Option<u16> {
+    let mut attr = rdma::ib_port_attr::default();
+    // SAFETY: By the function's contract; a port that the device has not makes the query fail.
+    unsafe {
+        to_result(rdma::ib_query_port(dev, port, &mut attr)).ok()?;
+        Some(attr.lid as u16 | u16::from(ah_path_bits(ah)))
+    }
+}
+
 /// The path in use as the search wants it; `None` where the link layer is not InfiniBand or the
 /// local port is not one of this device.
 ///
@@ -187,14 +201,11 @@ pub(crate) unsafe fn validate(
         ))
         .map_err(|_| Reason::PkeyMissing)?;
         let made = rdma::ib_init_ah_attr_from_path(dev, port, rec, &mut attr, core::ptr::null());
-        let path_bits = ah_path_bits(&attr);
+        let leaves_with = slid(dev, port, &attr);
         rdma::rdma_destroy_ah_attr(&mut attr);
         to_result(made).map_err(|_| Reason::NoAlternateInSa)?;
         // ib_core takes the source path bits by the LMC as it was when it last heard of the port.
-        let mut port_attr = rdma::ib_port_attr::default();
-        to_result(rdma::ib_query_port(dev, port, &mut port_attr)).map_err(|_| Reason::PortDown)?;
-        let (slid, _) = lids(rec);
-        if port_attr.lid as u16 | u16::from(path_bits) != slid {
+        if leaves_with.ok_or(Reason::PortDown)? != lids(rec).0 {
             return Err(Reason::NoAlternateInSa);
         }
         Ok(())
@@ -212,21 +223,12 @@ pub(crate) unsafe fn from_attr(
     attr: &rdma::ib_qp_attr,
     mask: u32,
 ) -> (Path, Option<Path>) {
-    let path = |ah: &rdma::rdma_ah_attr, port: u32| {
-        let mut port_attr = rdma::ib_port_attr::default();
-        // SAFETY: `dev` is registered; a port that it has not makes the call fail.
-        let known = unsafe { rdma::ib_query_port(dev, port, &mut port_attr) } == 0;
-        Path {
-            port,
-            slid: if known {
-                // SAFETY: Attributes of the type IB.
-                port_attr.lid as u16 | u16::from(unsafe { ah_path_bits(ah) })
-            } else {
-                0
-            },
-            // SAFETY: As above.
-            dlid: unsafe { ah_dlid(ah) },
-        }
+    let path = |ah: &rdma::rdma_ah_attr, port: u32| Path {
+        port,
+        // SAFETY: `dev` is registered; attributes of the type IB.
+        slid: unsafe { slid(dev, port, ah) }.unwrap_or(0),
+        // SAFETY: As above.
+        dlid: unsafe { ah_dlid(ah) },
     };
     let alternate = (mask & rdma::ib_qp_attr_mask_IB_QP_ALT_PATH != 0)
         .then(|| path(&attr.alt_ah_attr, attr.alt_port_num));

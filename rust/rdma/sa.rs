@@ -121,8 +121,8 @@ impl Agent {
         }))
     }
 
-    /// Asks, and waits for the answer: a second, or `req_hold_ms` where that is longer. Process context, inside the device's
-    /// gate.
+    /// Asks, and waits for the answer: a second, or `req_hold_ms` where that is longer. Process context,
+    /// inside the device's gate.
     pub(crate) fn ask(&self, query: &Query) -> core::result::Result<Answer, Failure> {
         stats::count(Stat::SaQueries);
         let pending = Pending::new(*query).map_err(|_| Failure::Cancelled)?;

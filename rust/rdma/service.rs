@@ -4,8 +4,8 @@
 //!
 //! Unloading, at any time and under load: held REQs are sent, and no more get an alternate; those that
 //! have one are answered; all known connections are let go, so that nothing of ours touches a cm_id
-//! from here on; the hooks are taken away and drained; then the device client, which ends all questions to subnet administration; then the
-//! workqueue. Only then is this state freed.
+//! from here on; the hooks are taken away and drained; then the device client, which ends all
+//! questions to subnet administration; then the workqueue. Only then is this state freed.
 
 use super::bindings as rdma;
 use super::conn::Table;
