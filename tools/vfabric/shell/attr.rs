@@ -4,13 +4,14 @@
 
 use super::bindings;
 use super::cq::MAX_CQE;
-use super::hca;
-use super::qp;
+use super::hca::{self, Hca};
+use super::qp::{self, Qp};
 use super::region::MAX_PAGES;
 use super::tables::MAX_QP;
 use super::wq::{MAX_SGE, MAX_WR};
 use crate::model::fabric::port::{GUIDS, PKEYS};
 use kernel::prelude::*;
+use kernel::sync::ArcBorrow;
 
 /// Longest message, 1 GiB.
 const MAX_MSG: u32 = 1 << 30;
@@ -236,6 +237,25 @@ pub(super) unsafe extern "C" fn fw_version(
 /// For core alone, with what it gives to this operation of a registered device.
 pub(super) unsafe extern "C" fn disassociate(_context: *mut bindings::ib_ucontext) {}
 
+/// What the multicast operations are about: HCA, queue pair and the group's GID.
+///
+/// # Safety
+///
+/// A live queue pair of a live device, and a valid GID.
+unsafe fn group_of<'a>(
+    ib: *mut bindings::ib_qp,
+    gid: *mut bindings::ib_gid,
+) -> (ArcBorrow<'a, Hca>, ArcBorrow<'a, Qp>, [u8; 16]) {
+    // SAFETY: By the function's contract; a GID is sixteen bytes however it is looked at.
+    unsafe {
+        (
+            hca::from_ib((*ib).device),
+            qp::from_ib(ib),
+            *(*gid).raw.as_ref(),
+        )
+    }
+}
+
 /// `attach_mcast`
 ///
 /// # Safety
@@ -246,14 +266,8 @@ pub(super) unsafe extern "C" fn attach_mcast(
     gid: *mut bindings::ib_gid,
     _lid: u16,
 ) -> i32 {
-    // SAFETY: A live queue pair of a live device; a GID is sixteen bytes however it is looked at.
-    let (hca, qp, gid) = unsafe {
-        (
-            hca::from_ib((*ib).device),
-            qp::from_ib(ib),
-            *(*gid).raw.as_ref(),
-        )
-    };
+    // SAFETY: What core gives.
+    let (hca, qp, gid) = unsafe { group_of(ib, gid) };
     let mut st = hca.shared.lock();
     match st.hca(hca.index).attach(qp.into(), gid) {
         Ok(()) => 0,
@@ -271,14 +285,8 @@ pub(super) unsafe extern "C" fn detach_mcast(
     gid: *mut bindings::ib_gid,
     _lid: u16,
 ) -> i32 {
-    // SAFETY: As in `attach_mcast`.
-    let (hca, qp, gid) = unsafe {
-        (
-            hca::from_ib((*ib).device),
-            qp::from_ib(ib),
-            *(*gid).raw.as_ref(),
-        )
-    };
+    // SAFETY: What core gives.
+    let (hca, qp, gid) = unsafe { group_of(ib, gid) };
     let mut st = hca.shared.lock();
     match st.hca(hca.index).detach(&qp, gid) {
         Ok(()) => 0,

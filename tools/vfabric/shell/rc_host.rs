@@ -10,7 +10,7 @@ use super::qp::Qp;
 use super::region::{Copy, Regions};
 use super::state::{self, State};
 use super::wq::{Extra, SendSlot, SgList};
-use crate::model::fabric::PortState;
+use crate::model::fabric::{NodeId, Port, PortState};
 use crate::model::host::{
     Access, Host, MemError, MigrationCause, QpEvent, RecvDone, SendOp, SendWqe, Status,
 };
@@ -57,6 +57,14 @@ impl<'a> RcHost<'a> {
         let taken = self.qp.attr_mut(self.st).taken.as_mut()?;
         let full = core::mem::replace(&mut taken.full, false);
         full.then_some(taken.wr_id)
+    }
+
+    fn node(&self) -> NodeId {
+        self.st.hca_ref(self.qp.hca).node
+    }
+
+    fn fabric_port(&self, port: u8) -> Option<&Port> {
+        self.st.fabric.port(self.node(), port)
     }
 
     fn mrs(&self) -> &Regions {
@@ -332,37 +340,27 @@ impl Host for RcHost<'_> {
     }
 
     fn port_lid(&self, port: u8) -> (u16, u8) {
-        let node = self.st.hca_ref(self.qp.hca).node;
-        self.st
-            .fabric
-            .port(node, port)
-            .map_or((0, 0), |p| (p.lid, p.lmc))
+        self.fabric_port(port).map_or((0, 0), |p| (p.lid, p.lmc))
     }
 
     fn port_active(&self, port: u8) -> bool {
-        let node = self.st.hca_ref(self.qp.hca).node;
-        self.st
-            .fabric
-            .port(node, port)
+        self.fabric_port(port)
             .is_some_and(|p| p.state == PortState::Active)
     }
 
     fn pkey(&self, port: u8, index: u16) -> u16 {
-        let node = self.st.hca_ref(self.qp.hca).node;
-        self.st
-            .fabric
-            .port(node, port)
+        self.fabric_port(port)
             .and_then(|p| p.pkeys.get(usize::from(index)).copied())
             .unwrap_or(0)
     }
 
     fn bad_pkey(&mut self, port: u8) {
-        let node = self.st.hca_ref(self.qp.hca).node;
+        let node = self.node();
         self.st.fabric.count_bad_pkey(node, port);
     }
 
     fn transmit(&mut self, port: u8, packet: Packet) {
-        let node = self.st.hca_ref(self.qp.hca).node;
+        let node = self.node();
         self.st.fabric.transmit(node, port, packet, state::now());
     }
 
