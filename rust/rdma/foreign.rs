@@ -15,7 +15,7 @@ use super::device::Devices;
 use super::gid::GidRef;
 use super::hook::{InFlight, Ops};
 use super::service::Service;
-use crate::wire::cm::{self, ReqAlternate};
+use crate::wire::cm::req::Req;
 use crate::wire::Gid;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic};
@@ -112,10 +112,12 @@ unsafe extern "C" fn recv(
         if let Some(service) = Service::get(&inflight) {
             let mad = (*wc).recv_buf.__bindgen_anon_1.mad.cast::<u8>();
             let mad = core::slice::from_raw_parts(mad, crate::wire::sa::MAD_LEN);
-            if let Some(ReqAlternate { comm_id, gid }) = cm::alternate_of_req(mad) {
+            if let Some(req) = Req::parse(mad) {
                 let device = (*agent).device;
-                if !is_on(&service.devices, device, &gid) {
-                    service.foreign.note(device as usize, comm_id);
+                if let Some(alternate) = req.alternate {
+                    if !is_on(&service.devices, device, &alternate.remote_gid) {
+                        service.foreign.note(device as usize, req.comm_id);
+                    }
                 }
             }
         }
