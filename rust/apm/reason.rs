@@ -5,7 +5,7 @@
 use core::fmt;
 
 /// Why a connection has no armed alternate path. Extended only by adding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
     /// Subnet administration knows no usable path beside the one in use.
     NoAlternateInSa,
@@ -27,7 +27,7 @@ pub(crate) enum Reason {
     Roce,
     /// Path migration would do harm to this ULP, or it runs in user space.
     UlpExcluded,
-    /// The peer refused: the reason of its REJ, or REP `failover_accepted`.
+    /// The peer refused: the reason of its REJ, REP `failover_accepted`, or the status of its APR.
     PeerRejected(u8),
     /// The peer's REQ named no alternate path.
     NotOffered,
@@ -45,11 +45,17 @@ pub(crate) enum Reason {
     CmState,
     /// Subnet administration did not answer in time.
     SaTimeout,
+    /// The last try to load an alternate failed; the next one comes later.
+    RearmBackoff,
+    /// The peer did not answer a LAP.
+    PeerTimeout,
+    /// The peer has never answered a LAP, and is not believed to understand them.
+    PeerWithoutLap,
 }
 
 impl Reason {
     /// Number of different reasons.
-    pub(crate) const COUNT: usize = 19;
+    pub(crate) const COUNT: usize = 22;
 
     /// All reasons, in the order of [`Reason::index`].
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -72,6 +78,9 @@ impl Reason {
         Self::PolicyOff,
         Self::CmState,
         Self::SaTimeout,
+        Self::RearmBackoff,
+        Self::PeerTimeout,
+        Self::PeerWithoutLap,
     ];
 
     /// Place in [`Reason::ALL`].
@@ -80,6 +89,34 @@ impl Reason {
             .iter()
             .position(|r| r.word() == self.word())
             .unwrap_or(0)
+    }
+
+    /// Whether an established connection may get an alternate later, by a LAP of its active side.
+    pub(crate) fn may_pass(self) -> bool {
+        match self {
+            Self::NoAlternateInSa
+            | Self::SinglePortHca
+            | Self::AlternateNotDisjoint
+            | Self::MtuMismatch
+            | Self::PkeyMissing
+            | Self::AlternateOnOtherHca
+            | Self::PeerRejected(_)
+            | Self::NotOffered
+            | Self::PortDown
+            | Self::WaitingForTraffic
+            | Self::NotRearmed
+            | Self::SaTimeout
+            | Self::RearmBackoff
+            | Self::PeerTimeout
+            | Self::PeerWithoutLap => true,
+            Self::HcaNoApm
+            | Self::DriverNotAllowed
+            | Self::Roce
+            | Self::UlpExcluded
+            | Self::PredatesLoad
+            | Self::PolicyOff
+            | Self::CmState => false,
+        }
     }
 
     /// The word, without the status that a peer gave.
@@ -104,6 +141,9 @@ impl Reason {
             Self::PolicyOff => "policy-off",
             Self::CmState => "cm-state",
             Self::SaTimeout => "sa-timeout",
+            Self::RearmBackoff => "rearm-backoff",
+            Self::PeerTimeout => "peer-timeout",
+            Self::PeerWithoutLap => "peer-without-lap",
         }
     }
 }
@@ -138,5 +178,7 @@ mod tests {
         );
         assert_eq!(Reason::PeerRejected(18).to_string(), "peer-rejected(18)");
         assert_eq!(Reason::SaTimeout.to_string(), "sa-timeout");
+        assert_eq!(Reason::PeerWithoutLap.to_string(), "peer-without-lap");
+        assert!(Reason::SaTimeout.may_pass() && !Reason::UlpExcluded.may_pass());
     }
 }

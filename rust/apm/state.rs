@@ -5,10 +5,16 @@
 //! ```text
 //!             Resolve          Offer           Loaded          Sampled(Armed)
 //! Unprotected ──────▶ Resolving ────▶ Offered ───────▶ Arming ───────────────▶ Armed
-//!      ▲                 │              │                │                       │
-//!      └─────────────────┴──────────────┘                └────── PathMig ────────┴──▶ Migrated
-//!        NoAlternate, Refused, NotAccepted, Excluded
+//!   ▲   │                 ▲   │         │   │            ▲  │                    │
+//!   │   └──── Seek ───────┤   │         │   └─ Rearmed ──┘  │ PathMig, Forced,   │
+//!   │                     │   │         │                   │ Sampled(Migrated)  │
+//!   │              Seek   │   │         │                   ▼                    │
+//!   │       Migrated ─────┘   │         │                Migrated ◀──────────────┘
+//!   └─────────────────────────┴─────────┘
+//!     NoAlternate, Refused, NotAccepted, Excluded, NotRearmed: back to what it was before
 //! ```
+//!
+//! The passive side does not search: its part of re-arming is one event, `Rearmed`, from wherever it is.
 //!
 //! [`step`] is the only place where a connection's state changes. An event that makes no sense in a
 //! state changes nothing: events come from hardware and from the peer, late, twice or not at all.
@@ -17,26 +23,48 @@ use super::reason::Reason;
 use core::fmt;
 
 /// Where a connection stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum State {
     /// One path only, and why.
     Unprotected(Reason),
-    /// An alternate path is being looked for; the REQ is held back for it.
-    Resolving,
-    /// The REQ names an alternate path; no QP knows it yet.
-    Offered,
+    /// An alternate path is being looked for; at set-up the REQ is held back for it.
+    Resolving(Before),
+    /// REQ or LAP name an alternate path; no QP here knows it yet.
+    Offered(Before),
     /// The alternate path is loaded and the QP is in REARM, or on its way there. No protection yet.
-    Arming,
+    Arming(Load),
     /// The QP was seen in ARMED.
     Armed,
-    /// The alternate path is the path in use; none is loaded behind it.
-    Migrated,
+    /// The alternate path is the path in use; none is loaded behind it, and why.
+    Migrated(Reason),
     /// Disconnecting, or gone.
     Closed,
 }
 
+/// What a connection was before an alternate was looked for, and is again if none is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Before {
+    /// It is being set up.
+    Setup,
+    /// Established, with one path.
+    Unprotected,
+    /// It has migrated.
+    Migrated,
+    /// The QP has an alternate; another one would be better. It may migrate to the one it has.
+    Loaded,
+}
+
+/// What is known of an alternate path of which it is not known that it protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Load {
+    /// Handed to the ULP as attributes for its QP.
+    Handed,
+    /// In the QP, which is in REARM at least.
+    Done,
+}
+
 /// `path_mig_state` of a QP, as `ib_query_qp` reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PathMigState {
     /// The path in use has no alternate behind it.
     Migrated,
@@ -47,15 +75,15 @@ pub(crate) enum PathMigState {
 }
 
 /// What happened to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
     /// It is not served.
     Excluded(Reason),
-    /// The search for an alternate begins.
+    /// The search for an alternate to be named in the REQ begins.
     Resolve,
-    /// The search found nothing to offer.
+    /// A search found nothing to offer.
     NoAlternate(Reason),
-    /// The REQ names an alternate: sent by the active side, seen by the passive side.
+    /// REQ or LAP name an alternate: sent by the active side; a REQ seen by the passive side.
     Offer,
     /// The peer answered the REQ with a REJ (of this reason) because of the alternate.
     Refused(u8),
@@ -67,20 +95,94 @@ pub(crate) enum Event {
     Sampled(PathMigState),
     /// The HCA reports IB_EVENT_PATH_MIG.
     PathMig,
+    /// The HCA reports IB_EVENT_PATH_MIG_ERR: the alternate is of no use.
+    PathMigErr,
+    /// It is to leave the path in use: the port is down, the peer has migrated, or by command.
+    Force,
+    /// The QP was told to migrate, and did.
+    Forced,
+    /// The QP refused to migrate.
+    ForceFailed,
+    /// The search for an alternate of an established connection begins.
+    Seek,
+    /// The alternate of a LAP was loaded into the QP, with REARM.
+    Rearmed,
+    /// For now no alternate comes by LAP.
+    NotRearmed(Reason),
     /// A disconnect, an error or the destruction of the cm_id.
     Close,
 }
 
-/// What is to be done after a step.
+/// One thing that is to be done after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Action {
-    /// Nothing.
-    None,
     /// Send the same REQ without the alternate and keep the REJ from the ULP.
-    Resend,
-    /// Bring the CM's address vector along (`ib_cm_notify`) and count the migration.
-    FollowCm,
+    Resend = 1,
+    /// A migration: the alternate is the path in use from here on. Count it, and bring the CM's address
+    /// vector along. Comes once for each migration, however often that is heard of.
+    FollowCm = 2,
+    /// Command the QP to MIGRATED; then `Forced` or `ForceFailed`.
+    Force = 4,
+    /// Ask the QP for its state (`Sampled`); where that brought `Armed` and it was `Force` that asked,
+    /// that again, once.
+    Sample = 8,
+    /// Tell the peer of the migration: a nudge, or a notice by LAP where none can be posted.
+    TellPeer = 16,
+    /// Active side: begin to look for another alternate. The passive side waits for the peer's LAP.
+    Seek = 32,
 }
+
+impl Action {
+    const ALL: [Self; 6] = [
+        Self::Resend,
+        Self::FollowCm,
+        Self::Force,
+        Self::Sample,
+        Self::TellPeer,
+        Self::Seek,
+    ];
+}
+
+/// What is to be done after a step, in the order of [`Action`].
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Actions(u8);
+
+impl Actions {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self(0);
+
+    const fn of(actions: &[Action]) -> Self {
+        let mut bits = 0;
+        let mut rest = actions;
+        while let [first, tail @ ..] = rest {
+            bits |= *first as u8;
+            rest = tail;
+        }
+        Self(bits)
+    }
+
+    /// Whether this is to be done.
+    pub(crate) fn has(self, action: Action) -> bool {
+        self.0 & action as u8 != 0
+    }
+
+    /// One after the other.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Action> {
+        Action::ALL.into_iter().filter(move |a| self.has(*a))
+    }
+}
+
+impl fmt::Debug for Actions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The HCA or the peer has changed paths.
+const MIGRATION: Actions = Actions::of(&[Action::FollowCm, Action::Seek]);
+/// We have.
+const FORCED: Actions = Actions::of(&[Action::FollowCm, Action::TellPeer, Action::Seek]);
 
 impl State {
     /// What a connection is before anything is known about it.
@@ -89,19 +191,52 @@ impl State {
     /// Why the connection is not protected; `None` where it is, or may still become so.
     pub(crate) fn reason(self) -> Option<Reason> {
         match self {
-            Self::Unprotected(reason) => Some(reason),
-            Self::Arming => Some(Reason::WaitingForTraffic),
-            Self::Migrated => Some(Reason::NotRearmed),
-            Self::Resolving | Self::Offered | Self::Armed | Self::Closed => None,
+            Self::Unprotected(reason) | Self::Migrated(reason) => Some(reason),
+            Self::Arming(_) => Some(Reason::WaitingForTraffic),
+            Self::Resolving(_) | Self::Offered(_) | Self::Armed | Self::Closed => None,
         }
     }
 
     /// Whether a QP of this connection may be given the alternate that the CM knows.
     pub(crate) fn keeps_alternate(self) -> bool {
+        match self {
+            Self::Offered(_) | Self::Arming(_) | Self::Armed | Self::Migrated(_) => true,
+            Self::Resolving(before) => before != Before::Setup,
+            Self::Unprotected(_) | Self::Closed => false,
+        }
+    }
+
+    /// Whether the QP has an alternate that it can migrate to, as far as is known.
+    pub(crate) fn may_migrate(self) -> bool {
         matches!(
             self,
-            Self::Offered | Self::Arming | Self::Armed | Self::Migrated
+            Self::Arming(_)
+                | Self::Armed
+                | Self::Resolving(Before::Loaded)
+                | Self::Offered(Before::Loaded)
         )
+    }
+
+    /// What it is if nothing comes of a search or an offer.
+    fn back(before: Before, reason: Reason) -> Self {
+        match before {
+            Before::Setup | Before::Unprotected => Self::Unprotected(reason),
+            Before::Migrated => Self::Migrated(reason),
+            Before::Loaded => Self::Arming(Load::Done),
+        }
+    }
+
+    /// What it is before a search for an established connection; `None` where there is none to begin.
+    fn before(self) -> Option<Before> {
+        match self {
+            Self::Unprotected(reason) if reason.may_pass() => Some(Before::Unprotected),
+            Self::Migrated(_) => Some(Before::Migrated),
+            Self::Arming(_) | Self::Armed => Some(Before::Loaded),
+            Self::Resolving(before) | Self::Offered(before) if before != Before::Setup => {
+                Some(before)
+            }
+            Self::Unprotected(_) | Self::Resolving(_) | Self::Offered(_) | Self::Closed => None,
+        }
     }
 }
 
@@ -109,46 +244,84 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unprotected(_) => "Unprotected",
-            Self::Resolving => "Resolving",
-            Self::Offered => "Offered",
-            Self::Arming => "Arming",
+            Self::Resolving(_) => "Resolving",
+            Self::Offered(_) => "Offered",
+            Self::Arming(_) => "Arming",
             Self::Armed => "Armed",
-            Self::Migrated => "Migrated",
+            Self::Migrated(_) => "Migrated",
             Self::Closed => "Closed",
         })
     }
 }
 
 /// The next state, and what to do about it.
-pub(crate) fn step(state: State, event: Event) -> (State, Action) {
+pub(crate) fn step(state: State, event: Event) -> (State, Actions) {
     use {Event as E, State as S};
 
+    let only = |action| Actions::of(&[action]);
+    let migrated = S::Migrated(Reason::NotRearmed);
     match (state, event) {
-        (S::Closed, _) => (S::Closed, Action::None),
-        (_, E::Close) => (S::Closed, Action::None),
+        (S::Closed, _) => (S::Closed, Actions::NONE),
+        (_, E::Close) => (S::Closed, Actions::NONE),
 
-        (S::Unprotected(_), E::Resolve) => (S::Resolving, Action::None),
-        (S::Unprotected(_) | S::Resolving, E::Offer) => (S::Offered, Action::None),
-        (S::Resolving, E::NoAlternate(reason)) => (S::Unprotected(reason), Action::None),
-        (S::Unprotected(_) | S::Resolving | S::Offered, E::Excluded(reason)) => {
-            (S::Unprotected(reason), Action::None)
+        // Setting up.
+        (S::Unprotected(_), E::Resolve) => (S::Resolving(Before::Setup), Actions::NONE),
+        (S::Unprotected(_) | S::Resolving(Before::Setup), E::Offer) => {
+            (S::Offered(Before::Setup), Actions::NONE)
         }
-
-        (S::Offered, E::Refused(reason)) => {
-            (S::Unprotected(Reason::PeerRejected(reason)), Action::Resend)
+        (S::Resolving(before), E::NoAlternate(reason)) => (S::back(before, reason), Actions::NONE),
+        (S::Unprotected(_), E::Excluded(reason)) => (S::Unprotected(reason), Actions::NONE),
+        (S::Resolving(before) | S::Offered(before), E::Excluded(reason)) => {
+            (S::back(before, reason), Actions::NONE)
         }
+        (S::Offered(Before::Setup), E::Refused(reason)) => (
+            S::Unprotected(Reason::PeerRejected(reason)),
+            only(Action::Resend),
+        ),
         // The QP has not seen the alternate yet: it goes to RTR after the REP.
-        (S::Offered, E::NotAccepted(status)) => {
-            (S::Unprotected(Reason::PeerRejected(status)), Action::None)
+        (S::Offered(Before::Setup), E::NotAccepted(status)) => {
+            (S::Unprotected(Reason::PeerRejected(status)), Actions::NONE)
         }
-        (S::Offered, E::Loaded) => (S::Arming, Action::None),
+        (S::Offered(Before::Setup), E::Loaded) => (S::Arming(Load::Handed), Actions::NONE),
 
-        (S::Arming | S::Armed, E::Sampled(PathMigState::Armed)) => (S::Armed, Action::None),
-        (S::Arming | S::Armed, E::Sampled(PathMigState::Rearm)) => (S::Arming, Action::None),
-        // Only an armed QP migrates; one that was armed and is not any more has done so, whether or
+        // Arming and migrating.
+        (S::Arming(_) | S::Armed, E::Sampled(PathMigState::Armed)) => (S::Armed, Actions::NONE),
+        (S::Arming(_) | S::Armed, E::Sampled(PathMigState::Rearm)) => {
+            (S::Arming(Load::Done), Actions::NONE)
+        }
+        // What a ULP makes of attributes that it was handed is not known.
+        (S::Arming(Load::Handed), E::Sampled(PathMigState::Migrated)) => (state, Actions::NONE),
+        // Only an armed QP migrates; one that was to be armed and is not any more has done so, whether or
         // not an event told us.
-        (S::Armed, E::Sampled(PathMigState::Migrated)) => (S::Migrated, Action::FollowCm),
-        (S::Arming | S::Armed, E::PathMig) => (S::Migrated, Action::FollowCm),
+        (state, E::Sampled(PathMigState::Migrated) | E::PathMig) if state.may_migrate() => {
+            (migrated, MIGRATION)
+        }
+        (state, E::Forced) if state.may_migrate() => (migrated, FORCED),
+        // From REARM a QP is not to be commanded.
+        (S::Arming(_), E::Force) => (state, only(Action::Sample)),
+        (state, E::Force) if state.may_migrate() => (state, only(Action::Force)),
+        (state, E::ForceFailed) if state.may_migrate() => (state, only(Action::Sample)),
+        (state, E::PathMigErr) if state.may_migrate() => (state, only(Action::Seek)),
+
+        // Arming again.
+        (state, E::Seek) => match state.before() {
+            Some(before) => (S::Resolving(before), Actions::NONE),
+            None => (state, Actions::NONE),
+        },
+        (S::Resolving(_) | S::Migrated(_) | S::Arming(_) | S::Armed, E::Offer) => {
+            match state.before() {
+                Some(before) => (S::Offered(before), Actions::NONE),
+                None => (state, Actions::NONE),
+            }
+        }
+        (state, E::Rearmed) if state.before().is_some() => (S::Arming(Load::Done), Actions::NONE),
+        (S::Unprotected(_), E::NotRearmed(reason)) => (S::Unprotected(reason), Actions::NONE),
+        (S::Migrated(_), E::NotRearmed(reason)) => (S::Migrated(reason), Actions::NONE),
+        (S::Resolving(before) | S::Offered(before), E::NotRearmed(reason))
+            if before != Before::Setup =>
+        {
+            (S::back(before, reason), Actions::NONE)
+        }
 
         (
             state,
@@ -160,132 +333,18 @@ pub(crate) fn step(state: State, event: Event) -> (State, Action) {
             | E::NotAccepted(_)
             | E::Loaded
             | E::Sampled(_)
-            | E::PathMig,
-        ) => (state, Action::None),
+            | E::PathMig
+            | E::PathMigErr
+            | E::Force
+            | E::Forced
+            | E::ForceFailed
+            | E::Rearmed
+            | E::NotRearmed(_),
+        ) => (state, Actions::NONE),
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn run(events: &[Event]) -> (State, Vec<Action>) {
-        let mut state = State::NEW;
-        let mut actions = Vec::new();
-        for event in events {
-            let (next, action) = step(state, *event);
-            state = next;
-            if action != Action::None {
-                actions.push(action);
-            }
-        }
-        (state, actions)
-    }
-
-    #[test]
-    fn first_failover() {
-        let (state, actions) = run(&[
-            Event::Resolve,
-            Event::Offer,
-            Event::Loaded,
-            Event::Sampled(PathMigState::Rearm),
-            Event::Sampled(PathMigState::Armed),
-            Event::PathMig,
-        ]);
-        assert_eq!(state, State::Migrated);
-        assert_eq!(actions, [Action::FollowCm]);
-    }
-
-    #[test]
-    fn rearm_is_not_protection() {
-        let (state, _) = run(&[
-            Event::Offer,
-            Event::Loaded,
-            Event::Sampled(PathMigState::Rearm),
-        ]);
-        assert_eq!(state.reason(), Some(Reason::WaitingForTraffic));
-    }
-
-    #[test]
-    fn a_second_path_mig_is_no_second_migration() {
-        let (_, actions) = run(&[
-            Event::Offer,
-            Event::Loaded,
-            Event::Sampled(PathMigState::Armed),
-            Event::PathMig,
-            Event::PathMig,
-            Event::Sampled(PathMigState::Migrated),
-        ]);
-        assert_eq!(actions, [Action::FollowCm]);
-    }
-
-    #[test]
-    fn a_migration_without_event_is_found() {
-        let (state, actions) = run(&[
-            Event::Offer,
-            Event::Loaded,
-            Event::Sampled(PathMigState::Armed),
-            Event::Sampled(PathMigState::Migrated),
-        ]);
-        assert_eq!((state, actions.len()), (State::Migrated, 1));
-    }
-
-    #[test]
-    fn refused_once_resent_once() {
-        let (state, actions) = run(&[
-            Event::Resolve,
-            Event::Offer,
-            Event::Refused(18),
-            Event::Refused(18),
-            Event::Loaded,
-        ]);
-        assert_eq!(state, State::Unprotected(Reason::PeerRejected(18)));
-        assert_eq!(actions, [Action::Resend]);
-        assert!(!state.keeps_alternate());
-    }
-
-    #[test]
-    fn not_accepted_keeps_the_qp_out_of_rearm() {
-        let (state, _) = run(&[Event::Offer, Event::NotAccepted(2)]);
-        assert_eq!(state.reason(), Some(Reason::PeerRejected(2)));
-        assert!(!state.keeps_alternate());
-    }
-
-    fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            Just(Event::Excluded(Reason::Roce)),
-            Just(Event::Resolve),
-            Just(Event::NoAlternate(Reason::SaTimeout)),
-            Just(Event::Offer),
-            Just(Event::Refused(18)),
-            Just(Event::NotAccepted(1)),
-            Just(Event::Loaded),
-            Just(Event::Sampled(PathMigState::Migrated)),
-            Just(Event::Sampled(PathMigState::Rearm)),
-            Just(Event::Sampled(PathMigState::Armed)),
-            Just(Event::PathMig),
-            Just(Event::Close),
-        ]
-    }
-
-    proptest! {
-        /// In whatever order things happen: one migration at most, one resend at most, no armed
-        /// connection whose QP was not seen armed, and closed stays closed.
-        #[test]
-        fn any_order(events in prop::collection::vec(event(), 0..24)) {
-            let (state, actions) = run(&events);
-            prop_assert!(actions.iter().filter(|a| **a == Action::FollowCm).count() <= 1);
-            if state == State::Armed {
-                prop_assert!(events.contains(&Event::Sampled(PathMigState::Armed)));
-            }
-            if events.contains(&Event::Close) {
-                prop_assert_eq!(state, State::Closed);
-            }
-            if actions.contains(&Action::FollowCm) {
-                prop_assert!(events.contains(&Event::Loaded));
-            }
-        }
-    }
-}
+#[path = "state_tests.rs"]
+mod tests;

@@ -9,7 +9,7 @@ use super::events::Hint;
 use super::service::Service;
 use super::stats;
 use crate::apm::reason::Reason;
-use crate::apm::state::{Action, Event, State};
+use crate::apm::state::{Action, Before, Event, State};
 use crate::apm::stats::Stat;
 use crate::wire::cm;
 
@@ -45,7 +45,9 @@ impl Service {
                 let rep = unsafe { event.param.rep_rcvd.as_ref() };
                 inner.peer_qpn = rep.remote_qpn;
                 let declined = rep.failover_accepted() as u8;
-                if declined != cm::FAILOVER_ACCEPTED && inner.state() == State::Offered {
+                if declined != cm::FAILOVER_ACCEPTED
+                    && inner.state() == State::Offered(Before::Setup)
+                {
                     stats::count(Stat::FailoverDeclined);
                     inner.apply(Event::NotAccepted(declined));
                 }
@@ -65,7 +67,9 @@ impl Service {
                 if let Some(mut saved) = saved {
                     if idle
                         && cm::rejects_alternate(reason)
-                        && inner.apply(Event::Refused(reason as u8)) == Action::Resend
+                        && inner
+                            .apply(Event::Refused(reason as u8))
+                            .has(Action::Resend)
                     {
                         stats::count(Stat::AlternateRefused);
                         // SAFETY: `id` is live and not dead, and its mutex held.

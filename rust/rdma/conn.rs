@@ -14,7 +14,7 @@ use super::name::Name;
 use super::path::Path;
 use super::stats;
 use crate::apm::search::Disjoint;
-use crate::apm::state::{step, Action, Event, State};
+use crate::apm::state::{step, Action, Actions, Event, State};
 use crate::apm::stats::Stat;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
@@ -88,25 +88,25 @@ impl Inner {
 
     /// Lets something happen to the connection; what is to be done about it. The one place where a
     /// state changes.
-    pub(crate) fn apply(&mut self, event: Event) -> Action {
-        let (next, action) = step(self.state, event);
+    pub(crate) fn apply(&mut self, event: Event) -> Actions {
+        let (next, actions) = step(self.state, event);
+        if actions.has(Action::FollowCm) {
+            self.migrations = self.migrations.saturating_add(1);
+            stats::count(Stat::Migrations);
+            if let Some(alternate) = self.alternate.take() {
+                self.path = alternate;
+            }
+        }
         if next != self.state {
             if let State::Unprotected(reason) = next {
                 stats::count_reason(reason);
             }
-            if next == State::Migrated {
-                self.migrations = self.migrations.saturating_add(1);
-                stats::count(Stat::Migrations);
-                if let Some(alternate) = self.alternate.take() {
-                    self.path = alternate;
-                }
-            }
-            if matches!(next, State::Unprotected(_)) {
+            if matches!(next, State::Unprotected(_) | State::Migrated(_)) {
                 self.alternate = None;
             }
         }
         self.state = next;
-        action
+        actions
     }
 }
 

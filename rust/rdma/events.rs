@@ -136,7 +136,7 @@ impl Service {
                     (Some(Hint::PathMig), PathMigState::Migrated) => Event::PathMig,
                     _ => Event::Sampled(now),
                 };
-                if inner.apply(event) == Action::FollowCm {
+                if inner.apply(event).has(Action::FollowCm) {
                     inner.follow_pending = true;
                 }
             }
