@@ -3,6 +3,8 @@
 //! What the module decides, without doing any of it.
 //!
 //! * [`state`]: the life of a connection, one transition function;
+//! * [`rearm`]: how its active side gets another alternate, after a migration or without one;
+//! * [`timers`]: how long an HCA tries before it gives a path up;
 //! * [`reason`]: why a connection is not protected, in the words shown everywhere;
 //! * [`policy`]: which connections are served at all;
 //! * [`search`]: which alternate path a connection gets, as questions to subnet administration;
@@ -21,8 +23,10 @@
 pub(crate) mod lids;
 pub(crate) mod path;
 pub(crate) mod policy;
+pub(crate) mod rearm;
 pub(crate) mod reason;
 pub(crate) mod route;
 pub(crate) mod search;
 pub(crate) mod state;
 pub(crate) mod stats;
+pub(crate) mod timers;
