@@ -103,6 +103,25 @@ struct workqueue_struct *rust_helper_apm_alloc_workqueue(void)
 	return alloc_workqueue("ib_cm_apm", WQ_UNBOUND | WQ_MEM_RECLAIM, 64);
 }
 
+/* The one timer for connections that want to be looked at again later. */
+
+static void apm_tick_work(struct work_struct *work)
+{
+	ib_cm_apm_tick();
+}
+
+static DECLARE_DELAYED_WORK(apm_ticker, apm_tick_work);
+
+void rust_helper_apm_tick_in(struct workqueue_struct *wq, unsigned long ms)
+{
+	mod_delayed_work(wq, &apm_ticker, msecs_to_jiffies(ms));
+}
+
+void rust_helper_apm_tick_stop(void)
+{
+	cancel_delayed_work_sync(&apm_ticker);
+}
+
 /*
  * Parameters. They are here because the module macro of the kernel crate has
  * neither strings nor files in sysfs.
@@ -115,6 +134,24 @@ MODULE_PARM_DESC(enable, "give new connections an alternate path (default 1)");
 bool rust_helper_apm_enable(void)
 {
 	return READ_ONCE(enable);
+}
+
+static bool rearm = true;
+module_param(rearm, bool, 0644);
+MODULE_PARM_DESC(rearm, "look for another alternate path after a migration, and for connections that had none (default 1)");
+
+bool rust_helper_apm_rearm(void)
+{
+	return READ_ONCE(rearm);
+}
+
+static bool proactive = true;
+module_param(proactive, bool, 0644);
+MODULE_PARM_DESC(proactive, "when a local port goes down, move its connections at once instead of waiting for the HCA's retries (default 1)");
+
+bool rust_helper_apm_proactive(void)
+{
+	return READ_ONCE(proactive);
 }
 
 #define APM_REQ_HOLD_MAX 10000

@@ -45,9 +45,17 @@ void rust_helper_apm_call_destroy(struct ib_cm_id *id, int err, unsigned long fn
 const char *rust_helper_apm_driver(const struct ib_device *dev);
 struct workqueue_struct *rust_helper_apm_alloc_workqueue(void);
 
+void rust_helper_apm_tick_in(struct workqueue_struct *wq, unsigned long ms);
+void rust_helper_apm_tick_stop(void);
+
 bool rust_helper_apm_enable(void);
+bool rust_helper_apm_proactive(void);
+bool rust_helper_apm_rearm(void);
 unsigned int rust_helper_apm_req_hold_ms(void);
 size_t rust_helper_apm_list(enum apm_list which, char *buf, size_t len);
+
+/* The timer has fired; answered by Rust. */
+void ib_cm_apm_tick(void);
 
 /* Answered by Rust: whether a list parameter is well-formed. */
 bool ib_cm_apm_list_valid(const char *list, size_t len);

@@ -47,10 +47,16 @@ counters! {
     FailoverDeclined => "failover_declined",
     /// Migrations of QPs seen.
     Migrations => "migrations",
+    /// Migrations that we commanded because a local port was down.
+    Forced => "forced",
+    /// Commanded migrations that the HCA refused.
+    ForceFailed => "force_failed",
     /// Migrations that the CM was brought along with.
     CmFollowed => "cm_followed",
     /// Migrations after which the CM could not be brought along.
     CmFollowFailed => "cm_follow_failed",
+    /// LAPs that claim to be our own to ourselves and are not.
+    LapForged => "lap_forged",
     /// IB_EVENT_PATH_MIG_ERR seen.
     PathMigErr => "path_mig_err",
     /// REQs that waited for subnet administration.

@@ -3,8 +3,8 @@
 //! The passive side of setting up a connection, and on both sides the attributes for the QP.
 //!
 //! The REQ of a peer cannot be seen here (rdma_cm has changed the handler by the time of the REP), so
-//! a connection is first met when attributes for RTR are made, which comes before the REP. That the
-//! alternate of a REQ is not on this HCA was noted as it came in, see `foreign.rs`.
+//! a connection is first met when attributes for RTR are made, which comes before the REP. What the REQ
+//! said was noted as it came in, see `requests.rs`.
 //!
 //! Locks: see `conn.rs`; nothing here is called with one held, and none is held across a call of a ULP.
 
@@ -62,8 +62,10 @@ impl Service {
             inner.peer_qpn = attr.dest_qp_num;
             if attr.ah_attr.type_ == rdma::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB {
                 // SAFETY: `id` is live, and with it its device; the attributes are for InfiniBand.
-                let (path, alternate) =
-                    unsafe { path::from_attr((*id).device, attr, *mask as u32) };
+                let (path, alternate) = unsafe {
+                    let known = (&inner.path, inner.alternate.as_ref());
+                    path::from_attr((*id).device, attr, *mask as u32, known)
+                };
                 // Also on the active side: a REQ that was sent again without the alternate has the path
                 // that the ULP gave.
                 inner.path = path;
@@ -116,8 +118,13 @@ impl Service {
         let verdict = unsafe { verdict(id, infiniband, service_id, None) };
         // SAFETY: As above.
         let comm_id = u32::from_be(unsafe { (*id).remote_id });
-        let foreign = self.foreign.take(dev, comm_id);
+        let request = self.requests.take(dev, comm_id);
         let mut inner = conn.lock();
+        if let Some(request) = &request {
+            inner.peer_node = request.node_guid;
+            inner.path = request.primary;
+            inner.alternate = request.alternate;
+        }
         inner.was_offered = offered;
         inner.peer_qpn = attr.dest_qp_num;
         let reason = match verdict {
@@ -127,7 +134,9 @@ impl Service {
             }
             Verdict::Refuse(reason) => Some(reason),
             Verdict::Serve if !offered => Some(Reason::NotOffered),
-            Verdict::Serve if foreign => Some(Reason::AlternateOnOtherHca),
+            Verdict::Serve if request.is_some_and(|r| r.foreign) => {
+                Some(Reason::AlternateOnOtherHca)
+            }
             // SAFETY: Attributes of the type IB: `offered` says so.
             Verdict::Serve if unsafe { same_path(attr) } => Some(Reason::AlternateNotDisjoint),
             Verdict::Serve => None,

@@ -6,12 +6,16 @@
 
 use super::bindings as rdma;
 use super::events::Hint;
+use super::follow;
 use super::service::Service;
 use super::stats;
 use crate::apm::reason::Reason;
 use crate::apm::state::{Action, Before, Event, State};
 use crate::apm::stats::Stat;
 use crate::wire::cm;
+use crate::wire::cm::lap::Kind;
+
+const LAP_DATA: usize = rdma::ib_cm_data_size_IB_CM_LAP_PRIVATE_DATA_SIZE as usize;
 
 /// What is left to do after the ULP has seen an event.
 pub(crate) struct After {
@@ -86,6 +90,17 @@ impl Service {
                     drop(saved);
                 } else {
                     inner.apply(Event::Close);
+                }
+            }
+            rdma::ib_cm_event_type_IB_CM_LAP_RECEIVED => {
+                // SAFETY: A LAP event has 168 bytes of private data.
+                let data = unsafe {
+                    core::slice::from_raw_parts(event.private_data.cast::<u8>(), LAP_DATA)
+                };
+                if matches!(Kind::parse(data), Some(Kind::Own(_))) {
+                    // SAFETY: `id` is live during its handler.
+                    unsafe { follow::followed(id, &mut inner) };
+                    return None;
                 }
             }
             rdma::ib_cm_event_type_IB_CM_REQ_ERROR

@@ -2,23 +2,33 @@
 
 //! The connections that were set up since the module was loaded.
 //!
+//! Each connection is a work of its own: whatever may have changed, it is queued, and [`attend`] looks
+//! at how things are and does what follows. So nothing is done twice at once for a connection, and
+//! many connections are seen to side by side.
+//!
 //! Locks, in this order:
 //!
 //! 1. [`Connection::inner`], one per connection. Held while the CM or the HCA is asked or told
 //!    something about this connection, never while a ULP is called.
 //! 2. `Table::inner`, a leaf.
+//!
+//! [`attend`]: super::service::Service::attend
 
 use super::bindings as rdma;
 use super::cm::SavedReq;
+use super::follow::Follow;
 use super::name::Name;
 use super::path::Path;
+use super::service::Service;
 use super::stats;
 use crate::apm::search::Disjoint;
 use crate::apm::state::{step, Action, Actions, Event, State};
 use crate::apm::stats::Stat;
 use kernel::prelude::*;
-use kernel::rbtree::RBTree;
+use kernel::rbtree::{RBTree, RBTreeNode};
+use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Which end of a connection this host is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,10 +55,31 @@ pub(crate) struct Connection {
     /// Address of the cm_id; to be used only as [`Inner::dead`] says.
     id: usize,
     device: usize,
+    /// The communication id by which the peer names this end.
+    comm_id: u32,
     /// Which end this is.
     pub(crate) side: Side,
+    /// The HCA has said that the QP migrated; nobody has looked since.
+    path_mig: Atomic<bool>,
     #[pin]
     inner: Mutex<Inner>,
+    #[pin]
+    work: Work<Connection>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Connection { self.work }
+}
+
+impl WorkItem for Connection {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // SAFETY: A work of the service's own queue.
+        if let Some(service) = unsafe { Service::current() } {
+            service.attend(&this);
+        }
+    }
 }
 
 /// What changes about a connection.
@@ -76,14 +107,28 @@ pub(crate) struct Inner {
     pub(crate) saved: Option<KBox<SavedReq>>,
     /// Migrations of the QP seen.
     pub(crate) migrations: u32,
-    /// The CM has yet to be told of a migration: it was not ESTABLISHED.
-    pub(crate) follow_pending: bool,
+    /// NodeGUID of the peer's HCA, host byte order; 0 until known.
+    pub(crate) peer_node: u64,
+    /// Whether the CM has been brought along.
+    pub(crate) follow: Follow,
+    /// When it is to be looked at again, on the clock of the pacer, which alone writes this.
+    pub(crate) due: Option<u64>,
 }
 
 impl Inner {
     /// Where the connection stands.
     pub(crate) fn state(&self) -> State {
         self.state
+    }
+
+    /// Whether something is on its way that nobody but us can deal with when it comes back.
+    pub(crate) fn is_owed_an_answer(&self) -> bool {
+        self.saved.is_some() || matches!(self.follow, Follow::Sent { .. })
+    }
+
+    /// Whether it is disconnecting, or gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == State::Closed
     }
 
     /// Lets something happen to the connection; what is to be done about it. The one place where a
@@ -118,12 +163,14 @@ impl Connection {
     /// `id` is a live cm_id.
     pub(crate) unsafe fn new(id: *mut rdma::ib_cm_id, side: Side, ulp: Name) -> Result<Arc<Self>> {
         // SAFETY: By the function's contract.
-        let device = unsafe { (*id).device };
+        let (device, comm_id) = unsafe { ((*id).device, u32::from_be((*id).local_id)) };
         Arc::pin_init(
             pin_init!(Self {
                 id: id as usize,
                 device: device as usize,
+                comm_id,
                 side,
+                path_mig: Atomic::new(false),
                 inner <- new_mutex!(Inner {
                     dead: false,
                     state: State::NEW,
@@ -137,8 +184,11 @@ impl Connection {
                     hands_off: false,
                     saved: None,
                     migrations: 0,
-                    follow_pending: false,
+                    peer_node: 0,
+                    follow: Follow::Done,
+                    due: None,
                 }),
+                work <- new_work!("Connection::work"),
             }),
             GFP_KERNEL,
         )
@@ -154,6 +204,16 @@ impl Connection {
         self.device as *mut _
     }
 
+    /// The HCA says that the QP has migrated; to be followed by a look at it.
+    pub(crate) fn note_path_mig(&self) {
+        self.path_mig.xchg(true, Full);
+    }
+
+    /// Whether [`note_path_mig`](Self::note_path_mig) was called since this was last asked.
+    pub(crate) fn take_path_mig(&self) -> bool {
+        self.path_mig.xchg(false, Full)
+    }
+
     /// Locks the connection.
     pub(crate) fn lock(&self) -> kernel::sync::MutexGuard<'_, Inner> {
         self.inner.lock()
@@ -164,7 +224,6 @@ impl Connection {
     pub(crate) fn kill(&self) {
         let mut inner = self.lock();
         inner.dead = true;
-        inner.follow_pending = false;
         let saved = inner.saved.take();
         drop(inner);
         // Puts a GID reference; no need for the lock.
@@ -182,6 +241,7 @@ pub(crate) fn qp_key(device: *mut rdma::ib_device, qpn: u32) -> u64 {
 struct Maps {
     by_id: RBTree<usize, Arc<Connection>>,
     by_qp: RBTree<u64, Arc<Connection>>,
+    by_comm: RBTree<u32, Arc<Connection>>,
     closed: bool,
 }
 
@@ -199,6 +259,7 @@ impl Table {
             inner <- new_mutex!(Maps {
                 by_id: RBTree::new(),
                 by_qp: RBTree::new(),
+                by_comm: RBTree::new(),
                 closed: false,
             }),
         })
@@ -214,16 +275,23 @@ impl Table {
         self.inner.lock().by_qp.get(&key).cloned()
     }
 
+    /// The connection by the communication id that the peer knows it by.
+    pub(crate) fn find_comm(&self, comm_id: u32) -> Option<Arc<Connection>> {
+        self.inner.lock().by_comm.get(&comm_id).cloned()
+    }
+
     /// Adds a connection, in the place of an earlier one of the same cm_id.
     ///
     /// ESHUTDOWN: the module is going.
     pub(crate) fn insert(&self, conn: &Arc<Connection>) -> Result {
-        let node = kernel::rbtree::RBTreeNode::new(conn.id, conn.clone(), GFP_KERNEL)?;
+        let by_id = RBTreeNode::new(conn.id, conn.clone(), GFP_KERNEL)?;
+        let by_comm = RBTreeNode::new(conn.comm_id, conn.clone(), GFP_KERNEL)?;
         let mut maps = self.inner.lock();
         if maps.closed {
             return Err(ESHUTDOWN);
         }
-        let old = maps.by_id.insert(node);
+        // One cm_id has one communication id as long as it lives.
+        let old = (maps.by_id.insert(by_id), maps.by_comm.insert(by_comm));
         drop(maps);
         drop(old);
         Ok(())
@@ -232,7 +300,7 @@ impl Table {
     /// Makes a connection known by its QP.
     pub(crate) fn insert_qp(&self, conn: &Arc<Connection>, qpn: u32) -> Result {
         let key = qp_key(conn.device(), qpn);
-        let node = kernel::rbtree::RBTreeNode::new(key, conn.clone(), GFP_KERNEL)?;
+        let node = RBTreeNode::new(key, conn.clone(), GFP_KERNEL)?;
         let old = self.inner.lock().by_qp.insert(node);
         drop(old);
         Ok(())
@@ -244,11 +312,13 @@ impl Table {
         let key = qp_key(conn.device(), conn.lock().qpn);
         let mut maps = self.inner.lock();
         // A later connection may have got the same QP number.
-        if maps.by_qp.get(&key).is_some_and(|c| Arc::ptr_eq(c, &conn)) {
-            let old = maps.by_qp.remove(&key);
-            drop(maps);
-            drop(old);
-        }
+        let same = |c: &Arc<Connection>| Arc::ptr_eq(c, &conn);
+        let by_qp = maps.by_qp.get(&key).is_some_and(same);
+        let by_qp = by_qp.then(|| maps.by_qp.remove(&key));
+        let by_comm = maps.by_comm.get(&conn.comm_id).is_some_and(same);
+        let by_comm = by_comm.then(|| maps.by_comm.remove(&conn.comm_id));
+        drop(maps);
+        drop((by_qp, by_comm));
         Some(conn)
     }
 

@@ -8,11 +8,11 @@ use super::bindings as rdma;
 use super::cm::SavedReq;
 use super::conn::{Connection, Side};
 use super::device::{device_name, driver_name, has_apm};
-use super::foreign;
 use super::name::Name;
 use super::params::{self, Params};
 use super::path::{self, Path};
 use super::qp::QpRef;
+use super::requests;
 use super::service::Service;
 use super::stats;
 use crate::apm::policy::{self, Facts, Verdict};
@@ -101,7 +101,10 @@ impl Service {
         {
             let mut inner = conn.lock();
             inner.qpn = param.qp_num;
-            inner.path = primary.as_ref().map(Path::from).unwrap_or_default();
+            if let Some(primary) = &primary {
+                // SAFETY: Checked to be there and of the type IB by `path::primary`.
+                inner.path = Path::from_record(primary.port, unsafe { &*param.primary_path });
+            }
         }
         // Sent once before, and refused.
         self.forget(id);
@@ -141,7 +144,7 @@ impl Service {
             records.primary = path::primary_record(given, &alternate);
             // SAFETY: `dev` is registered.
             unsafe {
-                if !foreign::is_on(&self.devices, dev, &alternate.path.sgid) {
+                if !requests::is_on(&self.devices, dev, &alternate.path.sgid) {
                     return Err(Reason::AlternateOnOtherHca);
                 }
                 path::validate(dev, alternate.port, &mut records.alternate)?;
@@ -169,7 +172,7 @@ impl Service {
         match prepared {
             Ok((alternate, saved)) if !inner.dead => {
                 inner.apply(Event::Offer);
-                inner.path = path::used_with(&primary, &alternate);
+                inner.path = Path::from_record(primary.port, &records.primary);
                 inner.alternate = Some(Path::from(&alternate));
                 inner.disjoint = Some(alternate.disjoint);
                 inner.saved = Some(saved);

@@ -5,12 +5,13 @@
 //! Whoever works on a device outside of a wrapper holds a [`DeviceUse`]; removal ends what the users
 //! wait for, waits until they have left, and only then returns to ib_core.
 //!
-//! Locks: `Devices::list` is a leaf.
+//! Locks: `Devices::list` is a leaf; `Device::asking` is held while the ports are asked for their state.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::bindings as rdma;
 use super::gid;
+use super::mad::Sender;
 use super::name::Name;
 use super::sa::Agent;
 use super::service::Service;
@@ -24,15 +25,19 @@ use core::ops::Deref;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, Arc, Mutex};
 
 /// A port with InfiniBand link layer.
 pub(crate) struct Port {
     /// From 1.
     pub(crate) num: u32,
+    /// For messages to the peers' communication managers.
+    pub(crate) cm: Pin<KBox<Sender>>,
     /// For questions to the subnet administration of the port's subnet.
     pub(crate) sa: Pin<KBox<Agent>>,
+    /// The port was ACTIVE when last asked. Asked anew at every event of a port of its device.
+    active: Atomic<bool>,
     /// Subnet administration did not answer in time; nobody waits for it until it has.
     pub(crate) silent: Atomic<bool>,
 }
@@ -44,6 +49,8 @@ pub(crate) struct Device {
     ports: KVec<Port>,
     /// A reason why connections stay as they are was logged.
     logged: Atomic<bool>,
+    #[pin]
+    asking: Mutex<()>,
     #[pin]
     gate: Gate,
     events: UnsafeCell<rdma::ib_event_handler>,
@@ -80,6 +87,23 @@ impl Device {
     /// A port by its number.
     pub(crate) fn port(&self, num: u32) -> Option<&Port> {
         self.ports.iter().find(|p| p.num == num)
+    }
+
+    /// Whether a port was ACTIVE when last asked.
+    pub(crate) fn is_active(&self, num: u32) -> bool {
+        self.port(num).is_some_and(|port| port.active.load(Acquire))
+    }
+
+    /// Asks the ports for their state. What an event says of a port may be out of date: events are
+    /// delivered side by side, and some HCAs raise PORT_ERR for a port that comes back.
+    fn ask_ports(&self) {
+        // One at a time: an older answer must not come last.
+        let _asking = self.asking.lock();
+        for port in &self.ports {
+            // SAFETY: Whoever has `self` to call this on holds a `DeviceUse`, or is `add`.
+            let active = unsafe { is_active(self.raw, port.num) };
+            port.active.store(active, Release);
+        }
     }
 
     /// Logs why connections of this device stay as they are, the first time.
@@ -208,6 +232,18 @@ pub(crate) unsafe fn has_apm(dev: *mut rdma::ib_device) -> bool {
     flags & rdma::ib_device_cap_flags_IB_DEVICE_AUTO_PATH_MIG as u64 != 0
 }
 
+/// Whether a port is ACTIVE now.
+///
+/// # Safety
+///
+/// `dev` stays registered during this call.
+unsafe fn is_active(dev: *mut rdma::ib_device, port: u32) -> bool {
+    let mut attr = rdma::ib_port_attr::default();
+    // SAFETY: By the function's contract.
+    let asked = unsafe { rdma::ib_query_port(dev, port, &mut attr) };
+    asked == 0 && attr.state == rdma::ib_port_state_IB_PORT_ACTIVE
+}
+
 /// Whether a port's link layer is InfiniBand.
 ///
 /// # Safety
@@ -283,8 +319,15 @@ unsafe fn add(service: &Service, dev: *mut rdma::ib_device) -> Result {
         for num in 1..=(*dev).phys_port_cnt {
             if is_infiniband(dev, num) {
                 let sa = KBox::try_pin_init(Agent::new(dev, num)?, GFP_KERNEL)?;
-                let silent = Atomic::new(false);
-                ports.push(Port { num, sa, silent }, GFP_KERNEL)?;
+                let cm = KBox::try_pin_init(Sender::new(dev, num)?, GFP_KERNEL)?;
+                let port = Port {
+                    num,
+                    cm,
+                    sa,
+                    active: Atomic::new(is_active(dev, num)),
+                    silent: Atomic::new(false),
+                };
+                ports.push(port, GFP_KERNEL)?;
             }
         }
     }
@@ -297,6 +340,7 @@ unsafe fn add(service: &Service, dev: *mut rdma::ib_device) -> Result {
             raw: dev,
             ports,
             logged: Atomic::new(false),
+            asking <- new_mutex!(()),
             gate <- Gate::new(),
             events: UnsafeCell::new(rdma::ib_event_handler {
                 device: dev,
@@ -313,6 +357,8 @@ unsafe fn add(service: &Service, dev: *mut rdma::ib_device) -> Result {
         rdma::ib_register_event_handler(device.events.get());
         rdma::ib_set_client_data(dev, CLIENT.0.get(), Arc::as_ptr(&device).cast_mut().cast());
     }
+    // Events before the registration were missed.
+    device.ask_ports();
     Ok(())
 }
 
@@ -330,9 +376,11 @@ unsafe extern "C" fn on_remove(dev: *mut rdma::ib_device, _data: *mut c_void) {
     // SAFETY: Registered by `add`. No handler runs any more when this returns.
     unsafe { rdma::ib_unregister_event_handler(device.events.get()) };
     service.cache.forget(dev);
+    service.nodes.forget(dev);
     service.table.forget_device(dev);
     for port in &device.ports {
         port.sa.cancel();
+        port.cm.cancel();
     }
     device.gate.close();
 }
@@ -359,10 +407,13 @@ unsafe extern "C" fn on_event(_handler: *mut rdma::ib_event_handler, event: *mut
             // What was found before may be wrong now. Ports are read anew at each search: what the
             // event says of them may already be out of date.
             service.cache.forget(dev);
+            service.nodes.forget(dev);
             if let Some(device) = service.devices.enter(dev) {
+                device.ask_ports();
                 for port in &device.ports {
                     port.silent.xchg(false, Full);
                 }
+                service.wake_all(&device);
             }
         }
         _ => {}

@@ -4,19 +4,16 @@
 //!
 //! `__ib_qp_event_handler` is observed; some drivers call it in hard interrupt context. The observer
 //! notes device, QP number and event in a slot of a fixed array, without lock or allocation, and
-//! queues the work that looks at those QPs. Where no slot is free all QPs are looked at. What is then
-//! done follows from the QP's state as the HCA reports it, not from the hint.
+//! queues the work that queues the connections of those QPs. Where no slot is free all are queued. What
+//! is then done follows from the QP's state as the HCA reports it, not from the hint (`attend.rs`).
 //!
-//! Locks: none of its own; the work takes the mutex of one connection at a time.
+//! Locks: none of its own.
 
 use super::bindings as rdma;
-use super::cm;
-use super::conn::{qp_key, Connection, Inner};
+use super::conn::qp_key;
 use super::hook::Ops;
-use super::qp::QpRef;
 use super::service::Service;
 use super::stats;
-use crate::apm::state::{Action, Event, PathMigState};
 use crate::apm::stats::Stat;
 use kernel::ffi::c_ulong;
 use kernel::prelude::*;
@@ -92,7 +89,7 @@ impl WorkItem for Events {
         };
         if this.overflow.xchg(false, Full) {
             stats::count(Stat::EventOverflow);
-            service.table.for_each(|conn| service.look(conn, None));
+            service.table.for_each(|conn| service.wake(conn));
         }
         for slot in &this.slots {
             if slot.load(Relaxed) == 0 {
@@ -105,7 +102,10 @@ impl WorkItem for Events {
                 _ => Hint::Look,
             };
             if let Some(conn) = service.table.find_qp(value >> 8) {
-                service.look(&conn, Some(hint));
+                if hint == Hint::PathMig {
+                    conn.note_path_mig();
+                }
+                service.wake(&conn);
             }
         }
     }
@@ -116,49 +116,6 @@ impl Service {
     pub(crate) fn hint(&self, device: *mut rdma::ib_device, qpn: u32, hint: Hint) {
         self.events.note(qp_key(device, qpn), hint);
         let _ = self.queue.enqueue(self.events.clone());
-    }
-
-    /// Looks at the QP of a connection, and does what follows. Process context, no lock held.
-    pub(crate) fn look(&self, conn: &Connection, hint: Option<Hint>) {
-        let Some(device) = self.devices.enter(conn.device()) else {
-            return;
-        };
-        let mut inner = conn.lock();
-        if inner.dead || inner.qpn == 0 {
-            return;
-        }
-        if inner.state().keeps_alternate() {
-            // SAFETY: Inside the device's gate.
-            let qp = unsafe { QpRef::find(device.raw(), inner.qpn) };
-            if let Some(now) = qp.and_then(|qp| qp.path_mig_state(inner.peer_qpn)) {
-                // A PATH_MIG that the QP's state contradicts is one of an earlier QP of this number.
-                let event = match (hint, now) {
-                    (Some(Hint::PathMig), PathMigState::Migrated) => Event::PathMig,
-                    _ => Event::Sampled(now),
-                };
-                if inner.apply(event).has(Action::FollowCm) {
-                    inner.follow_pending = true;
-                }
-            }
-        }
-        if inner.follow_pending {
-            follow(conn, &mut inner);
-        }
-    }
-}
-
-/// Tells the CM of a migration, where it can be told now.
-fn follow(conn: &Connection, inner: &mut Inner) {
-    // SAFETY: The mutex is held and the connection not dead.
-    unsafe {
-        if !cm::is_established(conn.id()) {
-            return;
-        }
-        inner.follow_pending = false;
-        stats::count(match cm::follow_migration(conn.id()) {
-            Ok(()) => Stat::CmFollowed,
-            Err(_) => Stat::CmFollowFailed,
-        });
     }
 }
 

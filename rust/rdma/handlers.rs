@@ -135,6 +135,17 @@ impl Handlers {
         }
     }
 
+    /// Whether the handler of a cm_id is wrapped.
+    ///
+    /// # Safety
+    ///
+    /// `id` is a live cm_id.
+    pub(crate) unsafe fn covers(&self, id: *mut rdma::ib_cm_id) -> bool {
+        // SAFETY: By the function's contract.
+        let handler = unsafe { (*id).cm_handler };
+        handler.is_some_and(|h| WRAPPED.iter().any(|slot| slot.load(Acquire) == h as usize))
+    }
+
     /// Lets go of the handlers in a module that is leaving. It has destroyed its cm_ids, so no call of
     /// a handler is in flight.
     fn module_going(&self, module: *const bindings::module) {

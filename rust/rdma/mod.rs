@@ -7,6 +7,7 @@
 //! `entry`; `service`, which starts and stops it all, and `show`.
 
 mod accept;
+mod attend;
 pub(crate) mod bindings;
 mod cm;
 mod cm_events;
@@ -15,15 +16,20 @@ mod connect;
 mod device;
 mod entry;
 mod events;
-mod foreign;
+mod follow;
 mod gid;
 mod handlers;
 mod hook;
+mod lookup;
+mod mad;
 mod name;
 mod older;
+mod pacer;
 mod params;
 mod path;
 mod qp;
+mod recv;
+mod requests;
 mod resolve;
 mod sa;
 mod service;

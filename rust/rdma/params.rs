@@ -63,6 +63,19 @@ pub(crate) fn req_hold_ms() -> u32 {
     unsafe { rdma::apm_req_hold_ms() }
 }
 
+/// `proactive`.
+pub(crate) fn proactive() -> bool {
+    // SAFETY: No preconditions.
+    unsafe { rdma::apm_proactive() }
+}
+
+/// `rearm`.
+#[allow(dead_code)]
+pub(crate) fn rearm() -> bool {
+    // SAFETY: No preconditions.
+    unsafe { rdma::apm_rearm() }
+}
+
 /// Asked by the C side whether a list parameter is well-formed, before the module's init runs.
 ///
 /// # Safety

@@ -5,25 +5,140 @@
 
 use super::bindings as rdma;
 use super::gid::{self, GidRef};
+use crate::apm::path::FullPath;
 use crate::apm::reason::Reason;
 use crate::apm::search::{Alternate, Primary};
 use core::fmt;
+use core::ops::Deref;
 use kernel::error::to_result;
+use kernel::prelude::*;
 
-/// What is shown of a path: local port and LIDs.
-#[derive(Clone, Copy, Default)]
+/// A path of a connection, with what the connection has only once. Shown as `port:SLID->DLID`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path {
-    /// Local port, from 1.
-    pub(crate) port: u32,
-    /// LID of the local port; 0 where it isn't known.
-    pub(crate) slid: u16,
-    /// LID of the remote port.
-    pub(crate) dlid: u16,
+    /// The way; fields that could not be learned are 0.
+    pub(crate) way: FullPath,
+    /// Partition key, membership bit included.
+    pub(crate) pkey: u16,
+    /// Path MTU (`enum ib_mtu`).
+    pub(crate) mtu: u8,
+}
+
+impl Deref for Path {
+    type Target = FullPath;
+
+    fn deref(&self) -> &FullPath {
+        &self.way
+    }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}->{}", self.port, self.slid, self.dlid)
+    }
+}
+
+impl From<&Alternate> for Path {
+    fn from(alternate: &Alternate) -> Self {
+        Self {
+            way: FullPath::from(alternate),
+            pkey: alternate.path.pkey,
+            mtu: alternate.path.mtu,
+        }
+    }
+}
+
+impl Path {
+    /// A path out of a record of type IB.
+    pub(crate) fn from_record(port: u32, rec: &rdma::sa_path_rec) -> Self {
+        let (slid, dlid) = lids(rec);
+        Self {
+            way: FullPath {
+                port,
+                // SAFETY: A plain array of bytes in each.
+                dgid: unsafe { gid::read(&rec.dgid) },
+                // SAFETY: As above.
+                sgid: unsafe { gid::read(&rec.sgid) },
+                dlid,
+                slid,
+                sl: rec.sl,
+                rate: rec.rate,
+                flow_label: u32::from_be(rec.flow_label),
+                traffic_class: rec.traffic_class,
+                hop_limit: rec.hop_limit,
+                packet_life_time: rec.packet_life_time,
+            },
+            pkey: u16::from_be(rec.pkey),
+            mtu: rec.mtu,
+        }
+    }
+
+    /// The path as the kernel's functions want it.
+    pub(crate) fn to_record(self) -> rdma::sa_path_rec {
+        let mut rec = rdma::sa_path_rec {
+            sgid: gid::write(&self.sgid),
+            dgid: gid::write(&self.dgid),
+            flow_label: self.flow_label.to_be(),
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            reversible: 1,
+            numb_path: 1,
+            pkey: self.pkey.to_be(),
+            sl: self.sl,
+            mtu: self.mtu,
+            rate: self.rate,
+            packet_life_time: self.packet_life_time,
+            rec_type: rdma::sa_path_rec_type_SA_PATH_REC_TYPE_IB,
+            ..Default::default()
+        };
+        // SAFETY: Of the type IB.
+        let ib = unsafe { rec.__bindgen_anon_1.ib.as_mut() };
+        ib.slid = self.slid.to_be();
+        ib.dlid = self.dlid.to_be();
+        rec
+    }
+}
+
+/// Attributes of an address handle for a path; with a GRH they hold a reference to its GID entry.
+///
+/// # Invariants
+///
+/// Made by `ib_init_ah_attr_from_path`, and not given away.
+pub(crate) struct AhAttr(rdma::rdma_ah_attr);
+
+impl AhAttr {
+    /// The attributes for a path from a port of `dev`.
+    ///
+    /// # Safety
+    ///
+    /// `dev` stays registered as long as the result lives.
+    pub(crate) unsafe fn new(dev: *mut rdma::ib_device, path: &Path) -> Result<Self> {
+        let mut rec = path.to_record();
+        let mut attr = rdma::rdma_ah_attr::default();
+        // SAFETY: By the function's contract; a failed call leaves nothing to let go of.
+        to_result(unsafe {
+            rdma::ib_init_ah_attr_from_path(dev, path.port, &mut rec, &mut attr, core::ptr::null())
+        })?;
+        // INVARIANT: Just made.
+        Ok(Self(attr))
+    }
+
+    /// The attributes, for as long as this lives.
+    #[allow(dead_code)]
+    pub(crate) fn as_ptr(&self) -> *const rdma::rdma_ah_attr {
+        &self.0
+    }
+
+    /// The same, for functions that may write to them.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut rdma::rdma_ah_attr {
+        &mut self.0
+    }
+}
+
+impl Drop for AhAttr {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant.
+        unsafe { rdma::rdma_destroy_ah_attr(&mut self.0) };
     }
 }
 
@@ -105,36 +220,6 @@ pub(crate) unsafe fn primary(
     })
 }
 
-impl From<&Primary> for Path {
-    fn from(p: &Primary) -> Self {
-        Self {
-            port: p.port,
-            slid: p.slid,
-            dlid: p.dlid,
-        }
-    }
-}
-
-impl From<&Alternate> for Path {
-    fn from(a: &Alternate) -> Self {
-        Self {
-            port: a.port,
-            slid: a.path.slid,
-            dlid: a.path.dlid,
-        }
-    }
-}
-
-/// The path that `alternate` is to be used with.
-pub(crate) fn used_with(primary: &Primary, alternate: &Alternate) -> Path {
-    let (slid, dlid) = alternate.primary_lids;
-    Path {
-        port: primary.port,
-        slid,
-        dlid,
-    }
-}
-
 /// An alternate as a record for `ib_send_cm_req`: the primary's record with another path in it.
 pub(crate) fn alternate_record(
     primary: &rdma::sa_path_rec,
@@ -212,7 +297,8 @@ pub(crate) unsafe fn validate(
     }
 }
 
-/// The primary and, where the CM has one, the alternate path that attributes for RTR name.
+/// The primary and, where the CM has one, the alternate path that attributes for RTR name. What these do
+/// not say is taken from `known`, the same paths as they were offered, or else left out.
 ///
 /// # Safety
 ///
@@ -222,15 +308,52 @@ pub(crate) unsafe fn from_attr(
     dev: *mut rdma::ib_device,
     attr: &rdma::ib_qp_attr,
     mask: u32,
+    known: (&Path, Option<&Path>),
 ) -> (Path, Option<Path>) {
-    let path = |ah: &rdma::rdma_ah_attr, port: u32| Path {
-        port,
-        // SAFETY: `dev` is registered; attributes of the type IB.
-        slid: unsafe { slid(dev, port, ah) }.unwrap_or(0),
-        // SAFETY: As above.
-        dlid: unsafe { ah_dlid(ah) },
-    };
+    let mtu = attr.path_mtu as u8;
+    // SAFETY: By the function's contract.
+    let path = |ah, port, known: Option<&Path>| unsafe { from_ah(dev, ah, port, mtu, known) };
     let alternate = (mask & rdma::ib_qp_attr_mask_IB_QP_ALT_PATH != 0)
-        .then(|| path(&attr.alt_ah_attr, attr.alt_port_num));
-    (path(&attr.ah_attr, attr.ah_attr.port_num), alternate)
+        .then(|| path(&attr.alt_ah_attr, attr.alt_port_num, known.1));
+    let primary = path(&attr.ah_attr, attr.ah_attr.port_num, Some(known.0));
+    (primary, alternate)
+}
+
+/// The path that an address handle's attributes describe.
+///
+/// # Safety
+///
+/// `dev` stays registered during this call; the attributes are of the type IB.
+unsafe fn from_ah(
+    dev: *mut rdma::ib_device,
+    ah: &rdma::rdma_ah_attr,
+    port: u32,
+    mtu: u8,
+    known: Option<&Path>,
+) -> Path {
+    let known = known.copied().unwrap_or_default();
+    let mut path = known;
+    path.mtu = mtu;
+    let way = &mut path.way;
+    way.port = port;
+    way.sl = ah.sl;
+    way.rate = ah.static_rate;
+    // SAFETY: By the function's contract.
+    unsafe {
+        way.slid = slid(dev, port, ah).unwrap_or(0);
+        way.dlid = ah_dlid(ah);
+        if u32::from(ah.ah_flags) & rdma::ib_ah_flags_IB_AH_GRH != 0 {
+            way.dgid = gid::read(&ah.grh.dgid);
+            way.flow_label = ah.grh.flow_label;
+            way.hop_limit = ah.grh.hop_limit;
+            way.traffic_class = ah.grh.traffic_class;
+        }
+        if !way.same_way(&known) {
+            let mut own = rdma::ib_gid::default();
+            if rdma::rdma_query_gid(dev, port, 0, &mut own) == 0 {
+                way.sgid = gid::read(&own);
+            }
+        }
+    }
+    path
 }

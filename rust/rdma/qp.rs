@@ -9,11 +9,13 @@
 
 use super::bindings as rdma;
 use super::name::Name;
+use super::path::{AhAttr, Path};
 use crate::apm::state::PathMigState;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::c_int;
+use kernel::prelude::*;
 
 /// A QP that is not destroyed as long as this lives.
 ///
@@ -91,6 +93,58 @@ impl QpRef {
             rdma::ib_mig_state_IB_MIG_REARM => Some(PathMigState::Rearm),
             rdma::ib_mig_state_IB_MIG_MIGRATED => Some(PathMigState::Migrated),
             _ => None,
+        }
+    }
+
+    /// Commands the migration of an ARMED QP to its alternate path. Sleeps.
+    ///
+    /// EINVAL or what the driver says: the QP is not ARMED any more, or in another state than RTS.
+    pub(crate) fn migrate(&self) -> Result {
+        let mut attr = rdma::ib_qp_attr {
+            path_mig_state: rdma::ib_mig_state_IB_MIG_MIGRATED,
+            ..Default::default()
+        };
+        let mask = rdma::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE;
+        // SAFETY: By the invariant; the attributes are ours.
+        to_result(unsafe { rdma::ib_modify_qp(self.raw(), &mut attr, mask as c_int) })
+    }
+
+    /// Loads a path as the alternate and asks for REARM. Sleeps.
+    ///
+    /// `timeout`: of the path's ACKs, 4.096 us x 2^n. What the driver says where it will not.
+    ///
+    /// # Safety
+    ///
+    /// The QP is one of `dev`, which stays registered during this call.
+    #[allow(dead_code)]
+    pub(crate) unsafe fn load_alternate(
+        &self,
+        dev: *mut rdma::ib_device,
+        path: &Path,
+        timeout: u8,
+    ) -> Result {
+        let mut pkey_index = 0;
+        // SAFETY: By the function's contract and the invariant; what the attributes refer to is kept by
+        // `ah` during the call, and `ib_modify_qp` takes references of its own.
+        unsafe {
+            to_result(rdma::ib_find_cached_pkey(
+                dev,
+                path.port,
+                path.pkey,
+                &mut pkey_index,
+            ))?;
+            let ah = AhAttr::new(dev, path)?;
+            let mut attr = rdma::ib_qp_attr {
+                path_mig_state: rdma::ib_mig_state_IB_MIG_REARM,
+                alt_ah_attr: core::ptr::read(ah.as_ptr()),
+                alt_port_num: path.port,
+                alt_pkey_index: pkey_index,
+                alt_timeout: timeout,
+                ..Default::default()
+            };
+            let mask =
+                rdma::ib_qp_attr_mask_IB_QP_ALT_PATH | rdma::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE;
+            to_result(rdma::ib_modify_qp(self.raw(), &mut attr, mask as c_int))
         }
     }
 

@@ -10,16 +10,14 @@
 //! C header: [`include/rdma/ib_mad.h`](srctree/include/rdma/ib_mad.h)
 
 use super::bindings as rdma;
+use super::mad::{Handlers, Registered, Sent};
 use super::params;
 use super::stats;
 use super::sync::Latch;
 use crate::apm::stats::Stat;
-use crate::wire::sa::{
-    data_len, Failure, Header, Query, Records, HEADER_LEN, MAD_LEN, SEGMENT_LEN,
-};
+use crate::wire::sa::{data_len, Failure, Header, Query, Records, HEADER_LEN, SEGMENT_LEN};
 use core::mem::offset_of;
-use core::ptr::NonNull;
-use kernel::error::{from_err_ptr, to_result};
+use kernel::error::to_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -31,6 +29,11 @@ const TRY_MS: u32 = 250;
 const TRIES: u32 = 4;
 /// More segments than any port list or path list has; what exceeds it is not believed.
 const MAX_SEGMENTS: usize = 512;
+
+const HANDLERS: Handlers = Handlers {
+    sent: Some(on_sent),
+    received: Some(on_received),
+};
 
 /// The answer to a question.
 pub(crate) struct Answer {
@@ -60,23 +63,6 @@ unsafe impl Send for Agent {}
 // SAFETY: As above.
 unsafe impl Sync for Agent {}
 
-/// A registration with `ib_mad`; dropping it ends all that was sent by it.
-///
-/// # Invariants
-///
-/// The pointer is a registered agent, and this is its one owner.
-struct Registered(NonNull<rdma::ib_mad_agent>);
-
-// SAFETY: MAD agents may be used from any task.
-unsafe impl Send for Registered {}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        // SAFETY: By the invariant. Waits until nobody uses the agent any more.
-        unsafe { rdma::ib_unregister_mad_agent(self.0.as_ptr()) };
-    }
-}
-
 /// A question on its way: `ib_mad_send_buf::context[0]` points here.
 #[pin_data]
 struct Pending {
@@ -97,22 +83,8 @@ impl Agent {
         dev: *mut rdma::ib_device,
         port: u32,
     ) -> Result<impl PinInit<Self, Error>> {
-        // SAFETY: `dev` is registered; handlers of the right types, and no request to be filled.
-        let raw = from_err_ptr(unsafe {
-            rdma::ib_register_mad_agent(
-                dev,
-                port,
-                rdma::ib_qp_type_IB_QPT_GSI,
-                core::ptr::null_mut(),
-                1,
-                Some(on_sent),
-                Some(on_received),
-                core::ptr::null_mut(),
-                0,
-            )
-        })?;
-        // INVARIANT: Just registered.
-        let registered = Registered(NonNull::new(raw).ok_or(EINVAL)?);
+        // SAFETY: By the function's contract; all that is sent by this agent is made by `post`.
+        let registered = unsafe { Registered::new(dev, port, 1, HANDLERS) }?;
         Ok(try_pin_init!(Self {
             device: dev,
             port,
@@ -154,7 +126,7 @@ impl Agent {
 
     fn post(&self, query: &Query, pending: &Pin<KBox<Pending>>) -> Result<Sent> {
         let guard = self.inner.lock();
-        let agent = guard.as_ref().ok_or(ESHUTDOWN)?.0.as_ptr();
+        let agent = guard.as_ref().ok_or(ESHUTDOWN)?.as_ptr();
         let mut attr = rdma::ib_port_attr::default();
         // SAFETY: Inside the device's gate.
         to_result(unsafe { rdma::ib_query_port(self.device, self.port, &mut attr) })?;
@@ -180,30 +152,10 @@ impl Agent {
         }
         // SAFETY: The agent is registered as long as `inner` is held. The MAD has 256 bytes.
         unsafe {
-            let ah = from_err_ptr(rdma::rdma_create_ah(
-                (*(*agent).qp).pd,
-                &mut ah_attr,
-                rdma::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE,
-            ))?;
-            let mut sent = Sent {
-                ah,
-                buf: core::ptr::null_mut(),
-            };
-            let buf = from_err_ptr(rdma::ib_create_send_mad(
-                agent,
-                1,
-                pkey_index,
-                0,
-                HEADER_LEN as c_int,
-                SEGMENT_LEN as c_int,
-                kernel::bindings::GFP_KERNEL,
-                rdma::IB_MGMT_BASE_VERSION as u8,
-            ))?;
-            sent.buf = buf;
+            let mut sent = Sent::new(agent, &mut ah_attr, pkey_index, HEADER_LEN)?;
+            let buf = sent.buf();
             let tid = u64::from((*agent).hi_tid) << 32 | u64::from(self.tid.fetch_add(1, Relaxed));
-            let mad = core::slice::from_raw_parts_mut((*buf).mad.cast::<u8>(), MAD_LEN);
-            query.write(tid, mad).ok_or(EINVAL)?;
-            (*buf).ah = ah;
+            query.write(tid, sent.bytes()).ok_or(EINVAL)?;
             (*buf).timeout_ms = TRY_MS as c_int;
             (*buf).retries = tries.saturating_sub(1) as c_int;
             (*buf).context[0] = (&raw const **pending).cast_mut().cast();
@@ -223,29 +175,6 @@ impl Pending {
             }),
             GFP_KERNEL,
         )
-    }
-}
-
-/// What a posted MAD consists of; dropped when `ib_mad` is through with it.
-struct Sent {
-    ah: *mut rdma::ib_ah,
-    buf: *mut rdma::ib_mad_send_buf,
-}
-
-impl Drop for Sent {
-    fn drop(&mut self) {
-        // SAFETY: Both were made by `Agent::post`, and `ib_mad` has no more use for them: the MAD was
-        // not posted or `on_sent` was called.
-        unsafe {
-            if !self.buf.is_null() {
-                rdma::ib_free_send_mad(self.buf);
-            }
-            rdma::rdma_destroy_ah_user(
-                self.ah,
-                rdma::rdma_destroy_ah_flags_RDMA_DESTROY_AH_SLEEPABLE,
-                core::ptr::null_mut(),
-            );
-        }
     }
 }
 

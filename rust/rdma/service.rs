@@ -12,13 +12,17 @@ use super::conn::Table;
 use super::device::{device_name, ClientRegistration, Devices};
 use super::entry;
 use super::events::{Events, QP_EVENTS};
-use super::foreign::{self, Foreign};
 use super::handlers::{Handlers, NotifierRegistration};
 use super::hook::{self, Hook, InFlight, Ops};
+use super::lookup::Cache;
 use super::older::Older;
-use super::resolve::Cache;
+use super::pacer::Pacer;
+use super::recv;
+use super::requests::Requests;
+use super::resolve::NodeOf;
 use super::show;
 use super::work::OwnedQueue;
+use crate::apm::path::Primary;
 use core::mem::size_of;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
@@ -39,18 +43,26 @@ pub(crate) struct Service {
     pub(crate) table: Table,
     /// Alternates found and being looked for.
     #[pin]
-    pub(crate) cache: Cache,
+    pub(crate) cache: Cache<Primary>,
+    /// Nodes of ports.
+    #[pin]
+    pub(crate) nodes: Cache<NodeOf>,
     /// Wrapped CM handlers.
     #[pin]
     pub(crate) handlers: Handlers,
-    /// REQs with an alternate that is not on the HCA that they came to.
+    /// REQs of peers.
     #[pin]
-    pub(crate) foreign: Foreign,
+    pub(crate) requests: Requests,
     /// Connections older than the module.
     #[pin]
     pub(crate) older: Older,
+    /// Connections to be looked at later.
+    #[pin]
+    pub(crate) pacer: Pacer,
     /// Hints about QPs.
     pub(crate) events: Arc<Events>,
+    /// The module is going: nothing new is begun.
+    pub(crate) stopping: Atomic<bool>,
     /// Where all work is done that does not belong to a call of somebody else.
     pub(crate) queue: OwnedQueue,
 }
@@ -132,13 +144,14 @@ const SETTLE_TRIES: u32 = 200;
 
 impl Hooks {
     /// Waits, for two seconds at the longest, until the REQs with an alternate that were sent are
-    /// answered: a peer that refuses one would fail the connection if nobody sent it again.
+    /// answered: a peer that refuses one would fail the connection if nobody sent it again. And until
+    /// the LAPs to ourselves have come back: ib_cm alone would take them for the peer's.
     fn settle(&self) {
         for _ in 0..SETTLE_TRIES {
             let mut open = false;
             self.service
                 .table
-                .for_each(|conn| open |= conn.lock().saved.is_some());
+                .for_each(|conn| open |= conn.lock().is_owed_an_answer());
             if !open {
                 return;
             }
@@ -149,8 +162,10 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        // From here on no REQ gets an alternate, and none is held.
+        // From here on no REQ gets an alternate, none is held, and no LAP begins its way.
+        self.service.stopping.store(true, Release);
         self.service.cache.stop();
+        self.service.nodes.stop();
         self.settle();
         self.service.table.close();
         self.list.clear();
@@ -164,6 +179,7 @@ struct Drained(Arc<Service>);
 
 impl Drop for Drained {
     fn drop(&mut self) {
+        self.0.pacer.close();
         self.0.queue.drain();
     }
 }
@@ -221,10 +237,13 @@ impl Running {
                 devices <- Devices::new(),
                 table <- Table::new(),
                 cache <- Cache::new(),
+                nodes <- Cache::new(),
                 handlers <- Handlers::new(),
-                foreign <- Foreign::new(),
+                requests <- Requests::new(),
                 older <- Older::new(),
+                pacer <- Pacer::new(),
                 events,
+                stopping: Atomic::new(false),
                 queue,
             }),
             GFP_KERNEL,
@@ -242,8 +261,8 @@ impl Running {
         entry::DESTROY_ID.store(destroy_id, Release);
         hooks.add("cm_destroy_id", &entry::DESTROY, destroy_id)?;
         hooks.add("__ib_qp_event_handler", &QP_EVENTS, qp_event)?;
-        foreign::RECV_HANDLER.store(recv_handler, Release);
-        hooks.add("cm_recv_handler", &foreign::RECV, recv_handler)?;
+        recv::RECV_HANDLER.store(recv_handler, Release);
+        hooks.add("cm_recv_handler", &recv::RECV, recv_handler)?;
         hooks.add(
             "ib_cm_init_qp_attr",
             &entry::ATTR,

@@ -63,7 +63,7 @@ fn connections(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Resul
         if result.is_err() {
             return;
         }
-        service.look(conn, None);
+        service.attend(conn);
         // The device's name, where it is one of ours and still there.
         let name = service.devices.enter(conn.device()).map(|device| {
             // SAFETY: Inside the device's gate.

@@ -5,6 +5,7 @@
 use super::bindings as rdma;
 use core::ptr::NonNull;
 use kernel::bindings;
+use kernel::ffi::c_ulong;
 use kernel::prelude::*;
 use kernel::workqueue::{Queue, RawWorkItem};
 
@@ -36,6 +37,12 @@ impl OwnedQueue {
     {
         // SAFETY: By the invariant.
         unsafe { Queue::from_raw(self.0.as_ptr()) }.enqueue(work)
+    }
+
+    /// Sets the module's one timer to fire in `ms` milliseconds, on this queue (`pacer.rs`).
+    pub(crate) fn tick_in(&self, ms: u64) {
+        // SAFETY: By the invariant; the timer is stopped before the queue goes.
+        unsafe { rdma::apm_tick_in(self.0.as_ptr().cast(), ms as c_ulong) };
     }
 
     /// Waits until nothing is queued or running, what queues itself again included.

@@ -35,7 +35,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn parse(data: &[u8]) -> Option<Self> {
+    /// Reads the mark in a LAP's private data; `None` where that is too short.
+    pub(crate) fn parse(data: &[u8]) -> Option<Self> {
         if bytes(data, 0) != Some(MAGIC) {
             return Some(Self::Ordinary);
         }

@@ -12,7 +12,7 @@ from scenarios.common import ENDS, ULPS, qps_by_end, storage, use_every_queue, w
 def test_failover(vm, name, end):
     """Cut at one end under verified I/O: no error, no reconnect; both ends move, and the CM moves with them."""
     fabric = Fabric(vm).up()
-    apm = Apm(vm).up()
+    apm = Apm(vm, proactive=0, rearm=0).up()
     fabric, ulp = storage(vm, name, fabric)
     connections = wait_armed(vm)
     served = apm.wait_connections(2 * connections)
