@@ -9,7 +9,9 @@
 #include <linux/objtool.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/uaccess.h>
 #include <linux/workqueue.h>
+#include <asm/ibt.h>
 #include <asm/linkage.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/ib_cm.h>
@@ -61,6 +63,23 @@ unsigned long rust_helper_apm_arg(struct ftrace_regs *regs, unsigned int n)
 }
 
 /*
+ * The entry of a function whose kprobe lies at @addr: a kprobe skips an ENDBR, an
+ * indirect call must not.
+ */
+static unsigned long apm_entry(unsigned long addr)
+{
+#ifdef CONFIG_X86_KERNEL_IBT
+	u32 before;
+
+	/* In front of a function without ENDBR there is padding. */
+	if (!copy_from_kernel_nofault(&before, (void *)(addr - sizeof(before)), sizeof(before)) &&
+	    __is_endbr(before))
+		return addr - sizeof(before);
+#endif
+	return addr;
+}
+
+/*
  * The address of a function that is not exported, 0 where there is none or more
  * than one of that name. A kprobe is the one way that is open to a module.
  */
@@ -72,7 +91,7 @@ unsigned long rust_helper_apm_symbol(const char *name)
 
 	if (register_kprobe(&kp))
 		return 0;
-	addr = (unsigned long)kp.addr;
+	addr = apm_entry((unsigned long)kp.addr);
 	unregister_kprobe(&kp);
 	return addr;
 }
