@@ -10,6 +10,7 @@
 //! * [`search`]: which alternate path a connection gets, as questions to subnet administration;
 //!   [`lids`] does that between two ports with several LIDs, [`route`] follows a path through the
 //!   switches;
+//! * [`slots`]: how much room for nudges is reserved, and whose it is;
 //! * [`stats`]: the counters and their names.
 //!
 //! `core` only: no `unsafe`, no bindings, no locks, no clock. Queries, QP changes and timers are
@@ -27,6 +28,7 @@ pub(crate) mod rearm;
 pub(crate) mod reason;
 pub(crate) mod route;
 pub(crate) mod search;
+pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod timers;
