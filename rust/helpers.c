@@ -2,6 +2,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/ftrace.h>
+#include <linux/kmemleak.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -30,6 +31,8 @@ void rust_helper_apm_layout(struct apm_layout *l)
 	l->ib_cm_event = sizeof(struct ib_cm_event);
 	l->ib_cm_req_param = sizeof(struct ib_cm_req_param);
 	l->ftrace_ops = sizeof(struct ftrace_ops);
+	l->ib_cq = sizeof(struct ib_cq);
+	l->ib_qp_init_attr = sizeof(struct ib_qp_init_attr);
 }
 
 void rust_helper_apm_synchronize_rcu_tasks(void)
@@ -115,6 +118,31 @@ STACK_FRAME_NON_STANDARD(rust_helper_apm_call_destroy);
 const char *rust_helper_apm_driver(const struct ib_device *dev)
 {
 	return dev->ops.owner ? dev->ops.owner->name : "";
+}
+
+/* Posts a zero-length RDMA WRITE whose completion goes to @cqe. */
+int rust_helper_apm_post_nudge(struct ib_qp *qp, struct ib_cqe *cqe)
+{
+	struct ib_rdma_wr wr = {
+		.wr = {
+			.wr_cqe = cqe,
+			.opcode = IB_WR_RDMA_WRITE,
+			.send_flags = IB_SEND_SIGNALED,
+		},
+	};
+
+	return ib_post_send(qp, &wr.wr, NULL);
+}
+
+void rust_helper_apm_not_leak(const void *ptr)
+{
+	kmemleak_not_leak(ptr);
+}
+
+/* Whether ib_free_cq() will do nothing but warn. */
+bool rust_helper_apm_cq_in_use(const struct ib_cq *cq)
+{
+	return atomic_read(&cq->usecnt) || READ_ONCE(cq->cqe_used);
 }
 
 struct workqueue_struct *rust_helper_apm_alloc_workqueue(void)

@@ -8,7 +8,10 @@
 struct apm_layout;
 struct ftrace_regs;
 struct ib_cm_id;
+struct ib_cq;
+struct ib_cqe;
 struct ib_device;
+struct ib_qp;
 struct module;
 struct workqueue_struct;
 
@@ -23,6 +26,8 @@ struct apm_layout {
 	size_t ib_cm_event;
 	size_t ib_cm_req_param;
 	size_t ftrace_ops;
+	size_t ib_cq;
+	size_t ib_qp_init_attr;
 };
 
 /* Which list parameter. */
@@ -43,6 +48,10 @@ unsigned long rust_helper_apm_symbol(const char *name);
 void rust_helper_apm_call_destroy(struct ib_cm_id *id, int err, unsigned long fn);
 
 const char *rust_helper_apm_driver(const struct ib_device *dev);
+int rust_helper_apm_post_nudge(struct ib_qp *qp, struct ib_cqe *cqe);
+void rust_helper_apm_not_leak(const void *ptr);
+bool rust_helper_apm_cq_in_use(const struct ib_cq *cq);
+
 struct workqueue_struct *rust_helper_apm_alloc_workqueue(void);
 
 void rust_helper_apm_tick_in(struct workqueue_struct *wq, unsigned long ms);

@@ -77,6 +77,18 @@ counters! {
     EventOverflow => "event_overflow",
     /// Connections found at load that are older than the module.
     PredatesLoad => "predates_load",
+    /// QPs with room for nudges.
+    SlotsReserved => "slots_reserved",
+    /// QPs of connections that could be served, without it: made on a CQ without, or too large already.
+    SlotsRefused => "slots_refused",
+    /// Nudges posted.
+    Nudges => "nudges",
+    /// Nudges that the peer has acknowledged.
+    NudgesAcked => "nudges_acked",
+    /// Nudges that could not be posted, or ended with an error (as all do when a QP is torn down).
+    NudgesFailed => "nudges_failed",
+    /// QPs destroyed before a nudge of theirs was completed.
+    NudgesOrphaned => "nudges_orphaned",
     /// Devices without an InfiniBand port.
     DevicesNotIb => "devices_not_ib",
 }

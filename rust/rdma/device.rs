@@ -256,6 +256,16 @@ unsafe fn is_infiniband(dev: *mut rdma::ib_device, port: u32) -> bool {
     }
 }
 
+/// Whether a device has a port whose link layer is InfiniBand.
+///
+/// # Safety
+///
+/// `dev` stays registered during this call.
+pub(crate) unsafe fn has_infiniband(dev: *mut rdma::ib_device) -> bool {
+    // SAFETY: By the function's contract; the device has these ports.
+    unsafe { (1..=(*dev).phys_port_cnt).any(|port| is_infiniband(dev, port)) }
+}
+
 struct Client(UnsafeCell<rdma::ib_client>);
 
 // SAFETY: Written by ib_core alone, under its own locks.

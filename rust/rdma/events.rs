@@ -35,6 +35,8 @@ pub(crate) enum Hint {
     PathMigErr = 2,
     /// It may have become ARMED, or the CM may be told now what it could not be told before.
     Look = 3,
+    /// The peer has acknowledged a nudge.
+    Nudged = 4,
 }
 
 /// Hints not yet acted on.
@@ -99,6 +101,7 @@ impl WorkItem for Events {
             let hint = match value & 0xff {
                 1 => Hint::PathMig,
                 2 => Hint::PathMigErr,
+                4 => Hint::Nudged,
                 _ => Hint::Look,
             };
             if let Some(conn) = service.table.find_qp(value >> 8) {

@@ -3,8 +3,8 @@
 //! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
 //!
 //! From the bottom: `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `qp`, `path`, `cm`, `sa`;
-//! `device`, `conn`; `resolve`, `events`, `handlers`, `foreign`, `older`; `connect`, `accept`, `cm_events`;
-//! `entry`; `service`, which starts and stops it all, and `show`.
+//! `device`, `conn`; `nudge`, `room`, `slots`; `resolve`, `events`, `handlers`, `foreign`, `older`; `connect`, `accept`, `cm_events`;
+//! `entry`, `entry_qp`; `service`, which starts and stops it all, and `show`.
 
 mod accept;
 mod attend;
@@ -15,6 +15,7 @@ mod conn;
 mod connect;
 mod device;
 mod entry;
+mod entry_qp;
 mod events;
 mod follow;
 mod gid;
@@ -23,6 +24,7 @@ mod hook;
 mod lookup;
 mod mad;
 mod name;
+mod nudge;
 mod older;
 mod pacer;
 mod params;
@@ -31,9 +33,11 @@ mod qp;
 mod recv;
 mod requests;
 mod resolve;
+mod room;
 mod sa;
 mod service;
 mod show;
+mod slots;
 mod stats;
 mod sync;
 mod work;

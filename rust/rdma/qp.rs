@@ -46,7 +46,8 @@ impl QpRef {
         NonNull::new(qp).map(Self)
     }
 
-    fn raw(&self) -> *mut rdma::ib_qp {
+    /// The QP, as long as this lives.
+    pub(crate) fn raw(&self) -> *mut rdma::ib_qp {
         self.0.as_ptr()
     }
 

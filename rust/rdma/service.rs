@@ -4,23 +4,27 @@
 //!
 //! Unloading, at any time and under load: held REQs are sent, and no more get an alternate; those that
 //! have one are answered; all known connections are let go, so that nothing of ours touches a cm_id
-//! from here on; the hooks are taken away and drained; then the device client, which ends all
-//! questions to subnet administration; then the workqueue. Only then is this state freed.
+//! from here on; CQs get back what was reserved in them; the hooks are taken away, completions that
+//! may still come are led past this module, and both are drained; then the device client, which ends
+//! all questions to subnet administration; then the workqueue. Only then is this state freed.
 
 use super::bindings as rdma;
 use super::conn::Table;
 use super::device::{device_name, ClientRegistration, Devices};
 use super::entry;
+use super::entry_qp;
 use super::events::{Events, QP_EVENTS};
 use super::handlers::{Handlers, NotifierRegistration};
 use super::hook::{self, Hook, InFlight, Ops};
 use super::lookup::Cache;
+use super::nudge::Harmless;
 use super::older::Older;
 use super::pacer::Pacer;
 use super::recv;
 use super::requests::Requests;
 use super::resolve::NodeOf;
 use super::show;
+use super::slots::Slots;
 use super::work::OwnedQueue;
 use crate::apm::path::Primary;
 use core::mem::size_of;
@@ -59,6 +63,9 @@ pub(crate) struct Service {
     /// Connections to be looked at later.
     #[pin]
     pub(crate) pacer: Pacer,
+    /// Room for nudges.
+    #[pin]
+    pub(crate) slots: Slots,
     /// Hints about QPs.
     pub(crate) events: Arc<Events>,
     /// The module is going: nothing new is begun.
@@ -168,9 +175,12 @@ impl Drop for Hooks {
         self.service.nodes.stop();
         self.settle();
         self.service.table.close();
+        self.service.slots.close();
         self.list.clear();
         self.service.handlers.close();
+        self.service.slots.disown();
         hook::drain();
+        self.service.slots.free();
     }
 }
 
@@ -205,6 +215,16 @@ fn find_symbol(name: &CStr) -> Result<usize> {
     })
 }
 
+/// What completes a nudge once this module is gone; without it there are no nudges.
+fn harmless() -> Option<Harmless> {
+    let Some(addr) = hook::symbol(Harmless::SYMBOL) else {
+        pr_warn!("this kernel has no ib_drain_qp_done: no nudges\n");
+        return None;
+    };
+    // SAFETY: The address of that function.
+    Some(unsafe { Harmless::new(addr) })
+}
+
 /// Checks that the bindings were made for this kernel.
 fn check_layout() -> Result {
     let mut c = rdma::apm_layout::default();
@@ -215,6 +235,8 @@ fn check_layout() -> Result {
         && c.ib_qp_attr == size_of::<rdma::ib_qp_attr>()
         && c.ib_cm_event == size_of::<rdma::ib_cm_event>()
         && c.ib_cm_req_param == size_of::<rdma::ib_cm_req_param>()
+        && c.ib_cq == size_of::<rdma::ib_cq>()
+        && c.ib_qp_init_attr == size_of::<rdma::ib_qp_init_attr>()
         && c.ftrace_ops == size_of::<rdma::ftrace_ops>();
     if !same {
         pr_err!("the Rust bindings do not fit this kernel's structures\n");
@@ -242,6 +264,7 @@ impl Running {
                 requests <- Requests::new(),
                 older <- Older::new(),
                 pacer <- Pacer::new(),
+                slots <- Slots::new(harmless()),
                 events,
                 stopping: Atomic::new(false),
                 queue,
@@ -270,6 +293,10 @@ impl Running {
         )?;
         hooks.add("ib_send_cm_rep", &entry::REP, rdma::ib_send_cm_rep as usize)?;
         hooks.add("ib_send_cm_req", &entry::REQ, rdma::ib_send_cm_req as usize)?;
+        // Ends before beginnings here, too.
+        for (name, ops, addr) in entry_qp::hooks() {
+            hooks.add(name, ops, addr)?;
+        }
         let files = show::Files::new(&service)?;
         Ok(Self {
             _files: files,
