@@ -4,6 +4,8 @@
 //!
 //! * [`state`]: the life of a connection, one transition function;
 //! * [`rearm`]: how its active side gets another alternate, after a migration or without one;
+//! * [`lap`]: what the passive side makes of that;
+//! * [`failback`]: when a connection returns to the path that it began with;
 //! * [`timers`]: how long an HCA tries before it gives a path up;
 //! * [`reason`]: why a connection is not protected, in the words shown everywhere;
 //! * [`policy`]: which connections are served at all;
@@ -21,6 +23,8 @@
 // Decisions come before those who carry them out.
 #![allow(dead_code)]
 
+pub(crate) mod failback;
+pub(crate) mod lap;
 pub(crate) mod lids;
 pub(crate) mod path;
 pub(crate) mod policy;

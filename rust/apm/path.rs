@@ -51,7 +51,7 @@ impl Primary {
 /// A path of a connection as this end sees it: the one in use, or its alternate.
 ///
 /// P_Key and MTU belong to the connection. LIDs of 0 are not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FullPath {
     /// Local port, from 1; 0 where only its GID is known yet.
     pub(crate) port: u32,
@@ -164,7 +164,7 @@ impl From<&Alternate> for FullPath {
 }
 
 /// What tells the paths of one connection from each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     /// Local port, from 1.
     pub(crate) port: u32,
@@ -175,7 +175,7 @@ pub(crate) struct Key {
 }
 
 /// A port of the local HCA.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LocalPort {
     /// From 1.
     pub(crate) num: u32,
@@ -192,7 +192,7 @@ pub(crate) struct LocalPort {
 }
 
 /// What an alternate does not have in common with the path in use. The best comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Disjoint {
     /// The ports at both ends.
     Ports,
@@ -219,7 +219,7 @@ impl fmt::Display for Disjoint {
 }
 
 /// An alternate path and the local port it leaves by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Alternate {
     /// Local port, from 1.
     pub(crate) port: u32,

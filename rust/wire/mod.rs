@@ -19,7 +19,7 @@ pub(crate) mod records;
 pub(crate) mod sa;
 
 /// A GID: subnet prefix and GUID of a port, in network byte order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Gid(pub(crate) [u8; 16]);
 
 impl Gid {

@@ -104,7 +104,7 @@ impl ForwardingRecord {
 }
 
 /// PathRecord: a way from one port to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PathRecord {
     /// GID of the far port.
     pub(crate) dgid: Gid,

@@ -79,7 +79,7 @@ impl Times {
 }
 
 /// Alternates to offer, the best first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Candidates {
     list: [Option<Alternate>; MAX_CANDIDATES],
 }
@@ -118,7 +118,7 @@ impl Candidates {
 /// What happened.
 // A quarter of a kilobyte for the one event that brings candidates; no allocation here.
 #[allow(clippy::large_enum_variant)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
     /// The QP is in RTS, the RTU on its way. With the alternate of the REQ, where it was accepted.
     Established(Option<(Key, Disjoint)>),
@@ -170,7 +170,7 @@ pub(crate) enum Event {
 }
 
 /// What is to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     /// Nothing.
     None,
@@ -198,7 +198,7 @@ pub(crate) enum Action {
 }
 
 /// The result of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
     /// What is to be done.
     pub(crate) action: Action,
@@ -222,7 +222,7 @@ impl From<Action> for Step {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// Nothing to do.
     Idle,
@@ -263,7 +263,7 @@ enum Phase {
 }
 
 /// What is thought of the alternate in the QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Trust {
     /// It protects, or will soon.
     Good,
@@ -274,7 +274,7 @@ enum Trust {
 }
 
 /// The active side of a connection, on its way to ARMED.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rearm {
     times: Times,
     phase: Phase,

@@ -21,7 +21,7 @@ const KIND_NOTICE: u8 = 1;
 const KIND_OWN: u8 = 2;
 
 /// What a LAP is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// To load its path as the alternate.
     #[default]
@@ -60,7 +60,7 @@ impl Kind {
 }
 
 /// A LAP: load this alternate path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lap {
     /// Transaction id, to be found again in APR and MRA.
     pub(crate) tid: u64,
@@ -103,7 +103,7 @@ impl Lap {
 }
 
 /// What an APR says of the alternate path: a number of the wire, not all of which have a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Status(pub(crate) u8);
 
 impl Status {

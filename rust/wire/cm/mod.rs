@@ -122,7 +122,7 @@ fn body(mad: &[u8], wanted: Attribute) -> Option<&[u8]> {
 }
 
 /// The communication ids of a message about a connection, as its sender names them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ids {
     /// The sender's.
     pub(crate) local: u32,

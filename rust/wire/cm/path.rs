@@ -9,7 +9,7 @@ use super::be32;
 const PERMISSIVE_LID: u16 = 0xffff;
 
 /// A path in a REQ or LAP, as the sender of that message sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CmPath {
     /// LID of the sender's port; 0 where there is no path.
     pub(crate) local_lid: u16,
