@@ -9,6 +9,20 @@ from .iser import Iser
 from .nvme import Nvme
 from .rdma import rdma_qps
 from .srp import Srp
+from .testulp import TestUlp
 from .vm import GuestError, Vm, VmDied
 
-__all__ = ["Apm", "Fabric", "Fio", "GuestError", "Ipoib", "Iser", "Nvme", "Srp", "Vm", "VmDied", "rdma_qps"]
+__all__ = [
+    "Apm",
+    "Fabric",
+    "Fio",
+    "GuestError",
+    "Ipoib",
+    "Iser",
+    "Nvme",
+    "Srp",
+    "TestUlp",
+    "Vm",
+    "VmDied",
+    "rdma_qps",
+]
