@@ -9,7 +9,8 @@
 //! Requests and their acknowledgements travel by the forwarding entries of different LIDs. Where the
 //! path in use passes one spine switch there and another one back, each alternate shares a switch with
 //! it. Then path in use *and* alternate are chosen anew out of what subnet administration gave, if so
-//! they share less: the ports, P_Key, SL, rate and lifetime stay, only LIDs change.
+//! they share less: the ports, P_Key, SL, rate and lifetime stay, only LIDs change. For a
+//! connection that is established it is too late for that.
 
 use super::path::{check, in_range, Alternate, Disjoint, LocalPort, Primary};
 use super::reason::Reason;
@@ -40,6 +41,8 @@ pub(crate) struct Lids {
     /// First the ways there, by DLID, then the ways back, by SLID.
     routes: [Option<Route>; 2 * MAX_LIDS],
     phase: Phase,
+    /// The path in use stays as it is.
+    fixed: bool,
 }
 
 /// A pair of paths, the better the smaller; compared in the order of the fields.
@@ -61,6 +64,15 @@ impl Lids {
             count: 0,
             routes: [None; 2 * MAX_LIDS],
             phase: Phase::Paths,
+            fixed: false,
+        }
+    }
+
+    /// The same for an established connection, whose path in use cannot be replaced.
+    pub(crate) fn for_established(primary: Primary, local: LocalPort) -> Self {
+        Self {
+            fixed: true,
+            ..Self::new(primary, local)
         }
     }
 
@@ -269,7 +281,7 @@ impl Lids {
         let mut best: Option<(Cost, (u16, u16), PathRecord)> = None;
         let replacing = self
             .records()
-            .filter(|r| self.can_replace(r))
+            .filter(|r| !self.fixed && self.can_replace(r))
             .map(|r| (r.slid, r.dlid));
         for primary in core::iter::once(used).chain(replacing) {
             for rec in self.records().filter(|r| r.dlid != primary.1) {

@@ -99,7 +99,10 @@ impl Net {
     }
 
     fn run(&mut self, primary: Primary) -> Result<Alternate, Reason> {
-        let mut lids = Lids::new(primary, local(self.lmc));
+        self.go(Lids::new(primary, local(self.lmc)))
+    }
+
+    fn go(&mut self, mut lids: Lids) -> Result<Alternate, Reason> {
         while let Some(query) = lids.next() {
             self.asked += 1;
             assert!(self.asked < 200);
@@ -193,6 +196,16 @@ fn a_pair_without_a_common_spine_where_there_and_back_differ() {
     assert!(!net.common(found.primary_lids, lids(&found)));
     let [there, back] = net.spines(found.primary_lids);
     assert_eq!(there, back);
+}
+
+#[test]
+fn an_established_connection_keeps_its_path() {
+    let mut net = Net::new(1, [&[1, 0], &[0, 1]]);
+    let found = net
+        .go(Lids::for_established(primary(16, 72), local(1)))
+        .unwrap();
+    assert_eq!(found.primary_lids, (16, 72));
+    assert!(net.common(found.primary_lids, lids(&found)));
 }
 
 #[test]

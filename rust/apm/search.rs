@@ -72,6 +72,10 @@ pub(crate) struct Search {
     lids: Option<Lids>,
     /// The most telling reason why a candidate fell out.
     worst: Reason,
+    /// Where to go on after a result.
+    rest: Option<(u64, usize)>,
+    /// The path in use cannot be replaced: the connection is established.
+    fixed: bool,
 }
 
 /// How much a reason tells when several candidates fell out for different ones.
@@ -100,6 +104,8 @@ impl Search {
             phase: Phase::NodeByPort,
             lids: None,
             worst: Reason::NoAlternateInSa,
+            rest: None,
+            fixed: false,
         };
         if locals.len() < 2 {
             search.fell_out(Reason::SinglePortHca);
@@ -115,6 +121,23 @@ impl Search {
             }
         }
         search
+    }
+
+    /// The same for an established connection, whose path in use stays as it is.
+    pub(crate) fn for_established(primary: Primary, locals: &[LocalPort]) -> Self {
+        Self {
+            fixed: true,
+            ..Self::new(primary, locals)
+        }
+    }
+
+    /// After a result: goes on with what comes behind it in the order, so that [`Search::next`] leads to
+    /// the next best alternate, or to the reason why there is none.
+    pub(crate) fn resume(&mut self) {
+        self.phase = match self.rest.take() {
+            Some((node, pair)) => Phase::Paths { node, pair },
+            None => Phase::Done(Err(self.worst)),
+        };
     }
 
     /// What comes next.
@@ -257,12 +280,13 @@ impl Search {
                 }
             });
         }
+        let pair = pair.saturating_add(1);
         self.phase = match found {
-            Some(alternate) => Phase::Done(Ok(alternate)),
-            None => Phase::Paths {
-                node,
-                pair: pair.saturating_add(1),
-            },
+            Some(alternate) => {
+                self.rest = Some((node, pair));
+                Phase::Done(Ok(alternate))
+            }
+            None => Phase::Paths { node, pair },
         };
     }
 
@@ -321,7 +345,10 @@ impl Search {
             .iter()
             .take(self.local_count)
             .find(|l| l.num == self.primary.port)
-            .map(|local| Lids::new(self.primary, *local));
+            .map(|local| match self.fixed {
+                true => Lids::for_established(self.primary, *local),
+                false => Lids::new(self.primary, *local),
+            });
         self.phase = Phase::Lids;
     }
 

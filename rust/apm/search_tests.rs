@@ -84,6 +84,10 @@ impl Sa {
     }
 
     fn run(&mut self, mut search: Search) -> Result<Alternate, Reason> {
+        self.go_on(&mut search)
+    }
+
+    fn go_on(&mut self, search: &mut Search) -> Result<Alternate, Reason> {
         for _ in 0..1000 {
             match search.next() {
                 Next::Done(result) => return result,
@@ -393,4 +397,23 @@ proptest! {
             prop_assert_eq!(found.path.mtu, 4);
         }
     }
+}
+
+#[test]
+fn one_after_the_other() {
+    let mut sa = Sa::rails();
+    let mut search = Search::for_established(primary(), &[local(1), local(2)]);
+    let mut found = Vec::new();
+    while let Ok(alternate) = sa.go_on(&mut search) {
+        found.push((alternate.path.slid, alternate.path.dlid, alternate.disjoint));
+        search.resume();
+    }
+    let expected = [
+        (2, 5, Disjoint::Ports),
+        (2, 4, Disjoint::Port),
+        (1, 5, Disjoint::Port),
+    ];
+    assert_eq!(found, expected);
+    search.resume();
+    assert!(sa.go_on(&mut search).is_err());
 }
