@@ -10,7 +10,8 @@
 //!   (SA) says is the peer's;
 //! * the path begins at a port of the peer's HCA, which SA says as well, and ends at an active port of the
 //!   QP's own HCA that has that LID and the connection's P_Key;
-//! * it isn't the path in use.
+//! * it isn't the path in use, and the peer uses that path as well: as long as it is not known to have
+//!   followed a migration of ours, only a LAP that came by the path in use counts.
 //!
 //! Otherwise the APR has the status that says why, and nothing changes:
 //!
@@ -47,8 +48,18 @@ const RESERVED_RATE: u8 = 1;
 pub(crate) struct Source {
     /// Source LID.
     pub(crate) lid: u16,
+    /// The LID of ours that it was sent to, path bits included.
+    pub(crate) local_lid: u16,
     /// Source GID, where there was a GRH.
     pub(crate) gid: Option<Gid>,
+}
+
+impl Source {
+    /// Whether it came by this path: then the peer uses it, for it sends what it has to say about a
+    /// connection by the connection's path in use.
+    pub(crate) fn is_on(&self, path: &FullPath) -> bool {
+        (self.lid, self.local_lid) == (path.dlid, path.slid)
+    }
 }
 
 /// What SA has said of a port.
@@ -84,6 +95,8 @@ pub(crate) struct Connection {
     pub(crate) loaded: Option<FullPath>,
     /// What the QP says.
     pub(crate) mig: PathMigState,
+    /// The peer is known to use the path in use, see [`super::rearm::Rearm::is_told`].
+    pub(crate) told: bool,
     /// NodeGUID of the peer's HCA, as its REQ says; 0 where unknown.
     pub(crate) ca_guid: u64,
     /// NodeGUID of the node that the remote port of the path in use belongs to, as SA says; 0 where
@@ -165,6 +178,10 @@ fn check(lap: &Lap, source: &Source, facts: &Facts) -> Result<Verdict, Verdict> 
     if conn.active {
         // Both sides would load what the other one does not.
         return refuse(Status::REJECTED);
+    }
+    if !conn.told && !source.is_on(&conn.in_use) {
+        // It has yet to follow us, and would have us load an alternate to a path that we have left.
+        return Err(Verdict::Drop);
     }
     check_values(conn, lap)?;
     let port = check_local(&path, facts)?;
@@ -280,8 +297,11 @@ fn check_far(conn: &Connection, path: &FullPath, facts: &Facts) -> Result<(), Ve
 
 /// LAPs remembered for a connection.
 const REMEMBERED: usize = 4;
+/// This module counts its transaction ids up: one that is a little lower than the latest is of a LAP that
+/// was overtaken on the way.
+const OVERTAKEN: u64 = 1 << 16;
 
-/// What a transaction id says about a LAP.
+/// What is known of a LAP that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Seen {
     /// Not seen before: it is to be judged.
@@ -292,50 +312,62 @@ pub(crate) enum Seen {
     Stale,
 }
 
-/// The last LAPs of a connection, by transaction id.
+/// Which LAP: implementations are known that give all LAPs of a connection the same transaction id.
+type Which = (u64, (u16, u16));
+
+/// The last LAPs of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct History {
     /// The latest first. Without a status it isn't answered yet.
-    list: [Option<(u64, Option<Status>)>; REMEMBERED],
+    list: [Option<(Which, Option<Status>)>; REMEMBERED],
 }
 
 impl History {
+    fn which(lap: &Lap) -> Which {
+        let path = &lap.alternate;
+        (lap.tid, (path.local_lid, path.remote_lid))
+    }
+
     /// Looks a LAP up and, where it is new, notes it as being judged.
-    pub(crate) fn begin(&mut self, tid: u64) -> Seen {
+    pub(crate) fn begin(&mut self, lap: &Lap) -> Seen {
+        let which = Self::which(lap);
         let mut known = self.list.iter().flatten();
-        match known.clone().position(|(t, _)| *t == tid) {
-            Some(0) => match known.next() {
-                Some((_, Some(status))) => Seen::Answered(*status),
-                _ => Seen::Stale,
-            },
-            Some(_) => Seen::Stale,
-            None => {
+        let place = known.clone().position(|(w, _)| *w == which);
+        let latest = known.next();
+        match (place, latest) {
+            (Some(0), Some((_, Some(status)))) => Seen::Answered(*status),
+            (Some(_), _) => Seen::Stale,
+            (None, Some(((tid, _), _))) if (1..OVERTAKEN).contains(&tid.wrapping_sub(lap.tid)) => {
+                Seen::Stale
+            }
+            (None, _) => {
                 self.list.rotate_right(1);
                 if let Some(first) = self.list.first_mut() {
-                    *first = Some((tid, None));
+                    *first = Some((which, None));
                 }
                 Seen::New
             }
         }
     }
 
-    /// Whether this LAP is still the latest: it may be acted on.
-    pub(crate) fn is_latest(&self, tid: u64) -> bool {
-        matches!(self.list.first(), Some(Some((t, _))) if *t == tid)
+    /// Whether this LAP is still the latest: it may be acted on. To be asked after each wait, and under the
+    /// lock under which the QP is changed.
+    pub(crate) fn is_latest(&self, lap: &Lap) -> bool {
+        matches!(self.list.first(), Some(Some((w, _))) if *w == Self::which(lap))
     }
 
     /// Notes the answer.
-    pub(crate) fn answered(&mut self, tid: u64, status: Status) {
-        for (t, answer) in self.list.iter_mut().flatten() {
-            if *t == tid {
+    pub(crate) fn answered(&mut self, lap: &Lap, status: Status) {
+        for (which, answer) in self.list.iter_mut().flatten() {
+            if *which == Self::which(lap) {
                 *answer = Some(status);
             }
         }
     }
 
     /// Takes a LAP back that was not answered: it may come again, to be judged again.
-    pub(crate) fn dropped(&mut self, tid: u64) {
-        if self.is_latest(tid) {
+    pub(crate) fn dropped(&mut self, lap: &Lap) {
+        if self.is_latest(lap) {
             self.list.rotate_left(1);
             if let Some(last) = self.list.last_mut() {
                 *last = None;

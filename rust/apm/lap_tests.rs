@@ -39,7 +39,11 @@ fn lap() -> Lap {
     }
 }
 
-const SOURCE: Source = Source { lid: 11, gid: None };
+const SOURCE: Source = Source {
+    lid: 11,
+    local_lid: 21,
+    gid: None,
+};
 
 fn connection() -> Connection {
     Connection {
@@ -50,6 +54,7 @@ fn connection() -> Connection {
         in_use: path(1),
         loaded: None,
         mig: PathMigState::Migrated,
+        told: true,
         ca_guid: PEER,
         node_guid: 0,
     }
@@ -207,7 +212,7 @@ fn the_peers_end_of_the_path() {
 
 #[test]
 fn where_it_comes_from() {
-    let from = |lid, gid| Source { lid, gid };
+    let from = |lid, gid| Source { lid, gid, ..SOURCE };
     let peer = |source| Facts { source, ..facts() };
     let other = from(12, None);
     assert_eq!(
@@ -237,6 +242,21 @@ fn where_it_comes_from() {
         c.mig = PathMigState::Armed;
     });
     assert_eq!(judge(&lap(), &other, &loaded), load);
+}
+
+#[test]
+fn a_peer_that_has_not_followed() {
+    let untold = with(|c| c.told = false);
+    assert!(matches!(judge(&lap(), &SOURCE, &untold), Verdict::Load(_)));
+    let elsewhere = Source {
+        local_lid: 22,
+        ..SOURCE
+    };
+    assert_eq!(judge(&lap(), &elsewhere, &untold), Verdict::Drop);
+    assert!(matches!(
+        judge(&lap(), &elsewhere, &facts()),
+        Verdict::Load(_)
+    ));
 }
 
 #[test]
@@ -315,7 +335,7 @@ fn notices() {
         &state(PathMigState::Armed, true, false),
         Status::REJECTED,
     );
-    let third = Source { lid: 30, gid: None };
+    let third = Source { lid: 30, ..SOURCE };
     let mut forged = state(PathMigState::Armed, true, false);
     forged.source = Port::Of {
         node: THIRD,
@@ -328,7 +348,7 @@ fn notices() {
     // Done already.
     let done = with(|c| c.in_use = path(2));
     assert_eq!(
-        judge(&notice, &Source { lid: 12, gid: None }, &done),
+        judge(&notice, &Source { lid: 12, ..SOURCE }, &done),
         Verdict::Answer(Status::SAME_AS_PRIMARY)
     );
 }
@@ -347,30 +367,52 @@ fn kinds_that_are_not_for_us() {
     answers(&unknown, &facts(), Status::UNSUPPORTED);
 }
 
+fn numbered(tid: u64) -> Lap {
+    Lap { tid, ..lap() }
+}
+
 #[test]
 fn a_lap_again() {
     let mut history = History::default();
-    assert_eq!(history.begin(1), Seen::New);
+    let (one, two) = (numbered(1), numbered(2));
+    assert_eq!(history.begin(&one), Seen::New);
     // While SA is asked.
-    assert_eq!(history.begin(1), Seen::Stale);
-    history.answered(1, Status::LOADED);
-    assert_eq!(history.begin(1), Seen::Answered(Status::LOADED));
-    assert_eq!(history.begin(2), Seen::New);
-    assert!(history.is_latest(2) && !history.is_latest(1));
+    assert_eq!(history.begin(&one), Seen::Stale);
+    history.answered(&one, Status::LOADED);
+    assert_eq!(history.begin(&one), Seen::Answered(Status::LOADED));
+    assert_eq!(history.begin(&two), Seen::New);
+    assert!(history.is_latest(&two) && !history.is_latest(&one));
     // The first one, late: what it asks for was replaced since.
-    assert_eq!(history.begin(1), Seen::Stale);
-    history.answered(1, Status::GID);
-    history.dropped(1);
-    assert_eq!(history.begin(2), Seen::Stale);
+    assert_eq!(history.begin(&one), Seen::Stale);
+    history.answered(&one, Status::GID);
+    history.dropped(&one);
+    assert_eq!(history.begin(&two), Seen::Stale);
     // Not answered after all.
-    history.dropped(2);
-    assert_eq!(history.begin(2), Seen::New);
-    history.answered(2, Status::LID);
-    assert_eq!(history.begin(2), Seen::Answered(Status::LID));
-    for tid in 3..10 {
-        assert_eq!(history.begin(tid), Seen::New);
+    history.dropped(&two);
+    assert_eq!(history.begin(&two), Seen::New);
+    history.answered(&two, Status::LID);
+    assert_eq!(history.begin(&two), Seen::Answered(Status::LID));
+}
+
+#[test]
+fn a_lap_that_was_overtaken() {
+    let mut history = History::default();
+    assert_eq!(history.begin(&numbered(5)), Seen::New);
+    // Never seen, but earlier.
+    assert_eq!(history.begin(&numbered(4)), Seen::Stale);
+    assert!(history.is_latest(&numbered(5)));
+    assert_eq!(history.begin(&numbered(u64::MAX)), Seen::Stale);
+    // Not so with numbers that don't count up.
+    for tid in [1 << 40, 1 << 20, 1 << 30] {
+        assert_eq!(history.begin(&numbered(tid)), Seen::New);
     }
-    assert_eq!(history.begin(6), Seen::Stale);
+    assert_eq!(history.begin(&numbered(1 << 40)), Seen::Stale);
+    // The same number for another path.
+    let other = Lap {
+        alternate: altered(|p| p.local_lid = 13).alternate,
+        ..numbered(1 << 30)
+    };
+    assert_eq!(history.begin(&other), Seen::New);
 }
 
 #[test]
@@ -417,7 +459,7 @@ proptest! {
     #[test]
     fn nothing_is_believed_too_easily(
         alternate in any_path(),
-        source in (10u16..14).prop_map(|lid| Source { lid, gid: None }),
+        source in (10u16..14).prop_map(|lid| Source { lid, ..SOURCE }),
         whose in any_port(),
         far in any_port(),
         mig in prop_oneof![
@@ -428,6 +470,7 @@ proptest! {
         conn in (any::<[bool; 4]>(), 0u8..4),
         local in proptest::option::of((any::<[bool; 2]>(), 0u8..2)),
         notice in any::<bool>(),
+        told in any::<bool>(),
     ) {
         let ([active, served, established, loaded], qpn) = conn;
         let connection = Connection {
@@ -437,6 +480,7 @@ proptest! {
             qpn: 0x77 + u32::from(qpn == 0),
             loaded: loaded.then_some(path(2)),
             mig,
+            told,
             ..connection()
         };
         let local = local.map(|([active, has_pkey], lmc)| LocalPort {
@@ -468,7 +512,7 @@ proptest! {
             Verdict::Ask(Question::Source(_)) => prop_assert_eq!(whose, Port::NotAsked),
             Verdict::Ask(Question::Far(..)) => prop_assert_eq!(far, Port::NotAsked),
             Verdict::Answer(status) => prop_assert!(status != Status::LOADED),
-            Verdict::Drop => prop_assert!(!established),
+            Verdict::Drop => prop_assert!(!established || !told),
         }
     }
 

@@ -73,6 +73,7 @@ impl Rearm {
 
     pub(super) fn wanted(&mut self, now: u64, jitter: u32) -> Step {
         match self.phase {
+            _ if !self.active => Step::NOTHING,
             Phase::Idle => self.begin(now),
             Phase::Arming { .. } | Phase::Armed { .. } => {
                 self.distrust(Trust::Bad);
@@ -80,6 +81,16 @@ impl Rearm {
             }
             _ => self.kick(now, jitter),
         }
+    }
+
+    pub(super) fn served(&mut self, now: u64) -> Step {
+        if self.active {
+            return Step::NOTHING;
+        }
+        // Who sends a LAP has migrated, or knows that we have.
+        self.told = true;
+        self.armed_at = None;
+        self.arming(now, Action::None)
     }
 
     /// The alternate in the QP is not what it should be. It comes last when another one is chosen.
@@ -119,10 +130,14 @@ impl Rearm {
         if !self.told {
             return self.tell(1, now);
         }
-        if now < self.not_before {
+        if self.active && now < self.not_before {
             self.phase = Phase::Waiting {
                 until: self.not_before,
             };
+            return Step::NOTHING;
+        }
+        if !self.active {
+            self.phase = Phase::Idle;
             return Step::NOTHING;
         }
         self.seek()
@@ -136,7 +151,8 @@ impl Rearm {
             asked: false,
             until: now.saturating_add(wait),
         };
-        Action::Tell.into()
+        self.tid = self.tid.wrapping_add(1);
+        Action::Tell { tid: self.tid }.into()
     }
 
     pub(super) fn no_nudge(&mut self, now: u64) -> Step {
@@ -231,7 +247,7 @@ impl Rearm {
                 },
                 PathMigState::Rearm,
             ) => {
-                if *vain >= VAIN_NUDGES && *looks >= VAIN_NUDGES {
+                if self.active && *vain >= VAIN_NUDGES && *looks >= VAIN_NUDGES {
                     self.distrust(Trust::Late);
                     return self.wait(Reason::WaitingForTraffic, now, jitter);
                 }
@@ -248,7 +264,7 @@ impl Rearm {
     pub(super) fn armed(&mut self, now: u64, jitter: u32) -> Step {
         self.armed_at.get_or_insert(now);
         self.attempt = 0;
-        let best = self.loaded.is_none_or(|(_, d)| d == Disjoint::Ports);
+        let best = !self.active || self.loaded.is_none_or(|(_, d)| d == Disjoint::Ports);
         let wait = doubled(BETTER_MS, self.vain_searches, MAX_BETTER_MS);
         let until = (!best).then(|| now.saturating_add(spread(wait, jitter)));
         self.phase = Phase::Armed { until };

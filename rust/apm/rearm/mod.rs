@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Arming a connection again: the active side's part, from a migration to ARMED.
+//! Arming a connection again, from a migration to ARMED.
 //!
 //! ```text
 //!            Seek, Migrated                 Found              APR 0            Loaded
@@ -9,6 +9,13 @@
 //!             └────────────┼──────────┼─┘             │                  │                  │ better │
 //!                          └──────────┴───────────────┴──────────────────┘                  │ one is │
 //!                           nothing (more) to offer: backoff                                └────────┘ sought
+//! ```
+//!
+//! The passive side tells the peer of a migration as well, and then waits for its LAP:
+//!
+//! ```text
+//! Idle ──▶ Telling ──▶ Idle ──▶ Arming ──▶ Armed
+//!  Migrated    peer told   Served
 //! ```
 //!
 //! * No LAP before the peer knows of the migration: a peer that is still ARMED would load its own path in
@@ -126,8 +133,10 @@ pub(crate) enum Event {
     RepAgain,
     /// The peer is known to have the RTU.
     PeerReady,
-    /// An alternate is wanted: there is none, or the one there is is of no use.
+    /// An alternate is wanted: there is none, or the one there is is of no use. Active side.
     Seek,
+    /// The path of the peer's LAP was loaded, with REARM. Passive side.
+    Served,
     /// The QP has migrated. `told`: it was the peer who did so first.
     Migrated {
         /// The peer is on the new path.
@@ -143,9 +152,9 @@ pub(crate) enum Event {
     Nudged,
     /// A nudge could not be posted. For `Tell` a notice was sent instead.
     NoNudge,
-    /// The peer was seen on the path in use: a packet or a LAP from there, or its answer to a notice.
+    /// The peer was seen on the path in use: a LAP or a notice came by it, or a notice names it.
     PeerSeen,
-    /// An APR has arrived for this connection.
+    /// An APR has arrived for this connection: the answer to a LAP or to a notice.
     Apr {
         /// Its transaction id.
         tid: u64,
@@ -174,8 +183,12 @@ pub(crate) enum Event {
 pub(crate) enum Action {
     /// Nothing.
     None,
-    /// Nudge the peer, or send it a notice; then `Nudged`, `NoNudge`, `PeerSeen`.
-    Tell,
+    /// Nudge the peer; then `Nudged`. Where that is not possible, send it a notice, a LAP of that kind for
+    /// the path in use; then `NoNudge`, and later `Apr`.
+    Tell {
+        /// Transaction id of the notice.
+        tid: u64,
+    },
     /// Search for alternates to the path in use; then `Found` or `NotFound`. Not from a cache where a
     /// better one is sought.
     Search {
@@ -273,12 +286,14 @@ enum Trust {
     Bad,
 }
 
-/// The active side of a connection, on its way to ARMED.
+/// One end of a connection, on its way to ARMED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rearm {
+    /// The active side: it searches and offers.
+    active: bool,
     times: Times,
     phase: Phase,
-    /// Transaction id of the last offer.
+    /// Transaction id of the last offer or notice.
     tid: u64,
     /// No LAP before that; `u64::MAX` until the connection is established.
     not_before: u64,
@@ -308,10 +323,19 @@ pub(crate) struct Rearm {
 }
 
 impl Rearm {
-    /// For a connection not yet established. Offers have the transaction ids after `tid`, which is best
-    /// chosen at random.
-    pub(crate) fn new(times: Times, tid: u64) -> Self {
+    /// For the active side of a connection not yet established. LAPs have the transaction ids after `tid`,
+    /// which is best chosen at random.
+    pub(crate) fn active(times: Times, tid: u64) -> Self {
         Self {
+            active: true,
+            ..Self::passive(times, tid)
+        }
+    }
+
+    /// The same for the passive side.
+    pub(crate) fn passive(times: Times, tid: u64) -> Self {
+        Self {
+            active: false,
             times,
             phase: Phase::Idle,
             tid,
@@ -349,6 +373,11 @@ impl Rearm {
         matches!(self.phase, Phase::Asking { .. })
     }
 
+    /// Whether the peer is known to have followed the last migration, if there was one.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told
+    }
+
     /// The alternate in the QP.
     pub(crate) fn loaded(&self) -> Option<Key> {
         self.loaded.map(|(key, _)| key)
@@ -374,6 +403,7 @@ impl Rearm {
             Event::RepAgain => self.rep_again(now),
             Event::PeerReady => self.peer_ready(now),
             Event::Seek => self.wanted(now, jitter),
+            Event::Served => self.served(now),
             Event::Migrated { told } => self.migrated(told, now, jitter),
             Event::Kick => self.kick(now, jitter),
             Event::Found(candidates) => self.found(candidates, now, jitter),
@@ -396,3 +426,7 @@ impl Rearm {
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod sim_tests;

@@ -114,14 +114,20 @@ impl Rearm {
     }
 
     pub(super) fn apr(&mut self, tid: u64, status: Status, now: u64, jitter: u32) -> Step {
-        let Phase::Asking { alternate, .. } = self.phase else {
-            return Step::NOTHING;
+        let alternate = match self.phase {
+            Phase::Asking { alternate, .. } if tid == self.tid => Some(alternate),
+            Phase::Telling { .. } if tid == self.tid => None,
+            _ => return Step::NOTHING,
         };
-        if tid != self.tid {
-            return Step::NOTHING;
-        }
         self.heard = true;
         self.unanswered = 0;
+        let Some(alternate) = alternate else {
+            // It has followed, or was there already.
+            return match status {
+                Status::LOADED | Status::SAME_AS_PRIMARY => self.peer_seen(now),
+                _ => Step::NOTHING,
+            };
+        };
         if status == Status::LOADED {
             self.phase = Phase::Loading(alternate);
             return Action::Load(alternate).into();

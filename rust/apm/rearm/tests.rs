@@ -47,7 +47,7 @@ fn both() -> Candidates {
 
 /// A connection past its set-up that has migrated at 100,000 ms, the peer first.
 fn migrated() -> Rearm {
-    let mut rearm = Rearm::new(TIMES, 100);
+    let mut rearm = Rearm::active(TIMES, 100);
     let has = (alternate(1, 11, 21, Disjoint::Ports).key(), Disjoint::Ports);
     rearm.step(Event::Established(Some(has)), 0, NONE);
     rearm.step(Event::Sampled(PathMigState::Armed), 50, NONE);
@@ -62,6 +62,10 @@ fn sent(step: Step) -> (u64, Alternate) {
         Action::Send { tid, alternate } => (tid, alternate),
         other => panic!("no LAP but {other:?}"),
     }
+}
+
+fn tells(step: Step) -> bool {
+    matches!(step.action, Action::Tell { .. })
 }
 
 fn apr(rearm: &mut Rearm, tid: u64, status: Status, now: u64) -> Step {
@@ -145,7 +149,7 @@ fn no_lap_before_the_peer_was_told() {
     let begin = || {
         let mut rearm = migrated();
         let step = rearm.step(Event::Migrated { told: false }, 200_000, NONE);
-        assert_eq!(step.action, Action::Tell);
+        assert!(tells(step));
         rearm
     };
     let search = Action::Search { better: false };
@@ -166,16 +170,26 @@ fn no_lap_before_the_peer_was_told() {
         rearm.step(Event::NoNudge, 200_000, NONE);
         assert_eq!(rearm.deadline(), Some(204_000));
         let (step, _) = tick(&mut rearm);
-        let expected = if n <= 3 { Action::Tell } else { Action::None };
-        assert_eq!(step.action, expected, "{n}");
+        assert_eq!(tells(step), n <= 3, "{n}");
     }
-    let (step, _) = tick(&mut rearm);
-    assert_eq!(step.action, Action::Tell);
+    let (step, now) = tick(&mut rearm);
+    let Action::Tell { tid } = step.action else {
+        panic!("{step:?}");
+    };
+    rearm.step(Event::NoNudge, now, NONE);
+    // Not believed, or the answer to an earlier notice; and then it has followed.
+    for (tid, status, action) in [
+        (tid, Status::REJECTED, Action::None),
+        (tid - 1, Status::LOADED, Action::None),
+        (tid, Status::LOADED, search),
+    ] {
+        assert_eq!(apr(&mut rearm, tid, status, now).action, action);
+    }
 }
 
 #[test]
 fn no_lap_before_set_up_is_over() {
-    let mut rearm = Rearm::new(TIMES, 0);
+    let mut rearm = Rearm::active(TIMES, 0);
     assert_eq!(rearm.step(Event::Seek, 0, NONE), Step::NOTHING);
     assert_eq!(rearm.deadline(), None);
     assert_eq!(rearm.step(Event::Tick, 1 << 40, NONE), Step::NOTHING);
@@ -279,7 +293,7 @@ fn same_as_primary_means_that_it_was_not_told() {
     let (tid, _) = sent(rearm.step(Event::Found(both()), 100_000, NONE));
     let step = apr(&mut rearm, tid, Status::SAME_AS_PRIMARY, 100_000);
     assert_eq!(step.action, Action::None);
-    assert_eq!(tick(&mut rearm).0.action, Action::Tell);
+    assert!(tells(tick(&mut rearm).0));
 }
 
 #[test]
@@ -448,8 +462,36 @@ fn flapping_slows_it_down() {
 }
 
 #[test]
+fn the_passive_side_tells_and_waits() {
+    let mut rearm = Rearm::passive(TIMES, 100);
+    let has = (two().0.key(), Disjoint::Ports);
+    rearm.step(Event::Established(Some(has)), 0, NONE);
+    rearm.step(Event::Sampled(PathMigState::Armed), 50, NONE);
+    assert_eq!(rearm.deadline(), None);
+    let step = rearm.step(Event::Migrated { told: true }, 100_000, NONE);
+    assert_eq!((step, rearm.deadline()), (Step::NOTHING, None));
+    rearm.step(Event::Served, 100_100, NONE);
+    assert_eq!(tick(&mut rearm).0.action, Action::Sample);
+    let step = rearm.step(Event::Sampled(PathMigState::Rearm), 100_110, NONE);
+    assert_eq!(step.action, Action::Nudge);
+    rearm.step(Event::Sampled(PathMigState::Armed), 100_120, NONE);
+    assert_eq!(rearm.deadline(), None);
+    // It has migrated by itself.
+    let step = rearm.step(Event::Migrated { told: false }, 200_000, NONE);
+    assert!(tells(step));
+    rearm.step(Event::NoNudge, 200_000, NONE);
+    assert!(tells(tick(&mut rearm).0));
+    let step = rearm.step(Event::PeerSeen, 204_000, NONE);
+    assert_eq!((step, rearm.deadline()), (Step::NOTHING, None));
+    for event in [Event::Seek, Event::Kick] {
+        assert_eq!(rearm.step(event, 300_000, NONE), Step::NOTHING);
+    }
+    assert_eq!(rearm.deadline(), None);
+}
+
+#[test]
 fn the_end_in_any_phase() {
-    let fresh = Rearm::new(TIMES, 0);
+    let fresh = Rearm::active(TIMES, 0);
     let seeking = migrated();
     let mut asking = seeking;
     let (tid, _) = sent(asking.step(Event::Found(both()), 100_000, NONE));
@@ -518,7 +560,7 @@ proptest! {
     fn any_order(
         events in prop::collection::vec((event(), 0u64..20_000, any::<u32>()), 0..80),
     ) {
-        let mut rearm = Rearm::new(TIMES, 100);
+        let mut rearm = Rearm::active(TIMES, 100);
         let mut now = 0;
         let mut asked: Option<(u64, Alternate)> = None;
         rearm.step(Event::Established(None), now, 0);
