@@ -10,6 +10,9 @@ SUITE ?=
 KVER ?=
 # Scenarios that `make test` and `make test-mutants` select, as a pytest -k expression; empty: all.
 T ?=
+# Which demo `make demo` shows, one of $(demos); empty: the cut cable.
+DEMO ?=
+demos := default-timers
 export SUITE KVER T
 
 setup := scripts/setup --if-needed
@@ -63,10 +66,11 @@ test-debug: ## The scenarios on the debug kernel (T=name: only those that match)
 	@$(run) scripts/debug-kernel
 	@$(run) T="$(T)" TIER=debug scripts/run-tests scenarios
 
-demo: ## An iSER disk and a cut cable, without and with the module
+demo: ## An iSER disk and a cut cable, without and with the module (DEMO=default-timers: NVMe-oF, nothing tuned)
+	$(if $(filter-out $(demos),$(DEMO)),$(error there is no DEMO=$(DEMO), only $(demos)))
 	@$(setup)
 	@$(run) scripts/build-modules
-	@$(run) python3 tools/demo/demo.py
+	@$(run) python3 tools/demo/$(or $(subst -,_,$(DEMO)),demo).py
 
 lint: ## Formatters, linters, licence check
 	@$(setup)

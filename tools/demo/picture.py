@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demo's picture: I/O completions over time around the cut, one panel a run."""
+"""The demos' picture: I/O completions over time around the cut, one panel a run."""
+
+from typing import NamedTuple
 
 import matplotlib
 
@@ -7,8 +9,16 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 BIN_S = 0.25
-TITLES = ("without ib_cm_apm", "with ib_cm_apm")
+# Without and with the module.
 COLOURS = ("#b5482a", "#1f6f8b")
+
+
+class Panel(NamedTuple):
+    """One run in the picture."""
+
+    title: str
+    run: object
+    with_module: bool
 
 
 def histogram(run, end):
@@ -26,37 +36,36 @@ def longest_pause(run):
     return max(pairs, key=lambda pair: pair[1] - pair[0])
 
 
-def draw(path, runs):
-    """Write the picture of the two runs (without, with)."""
-    end = max(run.completions[-1] for run in runs)
-    figure, axes = plt.subplots(2, 1, sharex=True, figsize=(10, 6), dpi=110)
-    for axis, run, title, colour in zip(axes, runs, TITLES, COLOURS, strict=True):
+def duration(run):
+    """The longest pause, in words."""
+    begin, end = longest_pause(run)
+    return f"{(end - begin) * 1000:.0f} ms" if end - begin < 1 else f"{end - begin:.1f} s"
+
+
+def draw(path, panels, heading, what):
+    """Write the picture: a panel for each run, `what` under the common time axis."""
+    end = max(panel.run.completions[-1] for panel in panels)
+    figure, axes = plt.subplots(len(panels), 1, sharex=True, figsize=(10, 1 + 2.5 * len(panels)), dpi=110)
+    for axis, (title, run, with_module) in zip(axes, panels, strict=True):
         times, rates = histogram(run, end)
-        axis.fill_between(times, rates, step="post", color=colour, alpha=0.85, linewidth=0)
+        axis.fill_between(times, rates, step="post", color=COLOURS[with_module], alpha=0.85, linewidth=0)
         top = max(rates) * 1.35
         axis.set_ylim(0, top)
-        for moment, what in ((run.cut, "cable out"), (run.join, "cable back")):
+        for moment, text in ((run.cut, "cable out"), (run.join, "cable back")):
             axis.axvline(moment, color="#333333", linestyle="--", linewidth=1)
-            axis.text(moment + end * 0.005, top * 0.94, what, fontsize=9, va="top")
+            axis.text(moment + end * 0.005, top * 0.94, text, fontsize=9, va="top")
+        axis.set_title(title, loc="left", fontsize=11)
         begin, stop = longest_pause(run)
-        errors, drops = run.figures["io_errors"], run.figures["session_drops"]
-        pause = f"{(stop - begin) * 1000:.0f} ms" if stop - begin < 1 else f"{stop - begin:.1f} s"
-        axis.set_title(
-            f"{title}: longest pause {pause}, {drops} session{'' if drops == 1 else 's'} lost, "
-            f"{errors} I/O error{'' if errors == 1 else 's'}",
-            loc="left",
-            fontsize=11,
-        )
         if stop - begin > 2:
             axis.annotate(
                 "", (begin, top * 0.3), (stop, top * 0.3), arrowprops={"arrowstyle": "<->", "color": "#333333"}
             )
-            axis.text((begin + stop) / 2, top * 0.34, f"no I/O for {pause}", ha="center", fontsize=10)
-        axis.set_ylabel("I/Os completed per second")
+            axis.text((begin + stop) / 2, top * 0.34, f"no I/O for {duration(run)}", ha="center", fontsize=10)
+        axis.set_ylabel("I/Os per second")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[-1].set_xlabel("seconds of verified I/O on an iSER disk")
+    axes[-1].set_xlabel(what)
     axes[-1].set_xlim(0, end)
-    figure.suptitle("The initiator's cable is pulled and put back 20 s later", x=0.02, ha="left", fontsize=13)
+    figure.suptitle(heading, x=0.02, ha="left", fontsize=13)
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
