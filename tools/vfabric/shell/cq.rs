@@ -7,6 +7,7 @@
 use super::bindings;
 use super::engine::{Outbox, Shared};
 use super::hca;
+use crate::model::knobs::Knobs;
 use kernel::list::{
     impl_list_arc_safe, impl_list_item, AtomicTracker, ListArc, ListLinks, TryNewListArc,
 };
@@ -285,6 +286,12 @@ pub(super) unsafe extern "C" fn create(
     let cqe = unsafe { (*attr).cqe };
     if cqe == 0 || cqe > MAX_CQE {
         return EINVAL.to_errno();
+    }
+    // SAFETY: Core has set the device, which outlives its objects.
+    let hca = unsafe { hca::from_ib((*ib).device) };
+    let limit = hca.shared.lock().hca(hca.index).knobs.max_cqe;
+    if !Knobs::allows(limit, cqe) {
+        return ENOMEM.to_errno();
     }
     match Cq::new(ib, cqe as usize) {
         Ok(cq) => {

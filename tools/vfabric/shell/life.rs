@@ -9,6 +9,7 @@ use super::pd;
 use super::qp::{Cap, Kind, Parts, Qp, VQp};
 use super::srq::{self, Srq};
 use super::wq::{RecvQueue, SendQueue, MAX_SGE, MAX_WR};
+use crate::model::knobs::Knobs;
 use crate::model::rc::Rc;
 use kernel::prelude::*;
 use kernel::sync::atomic::Release;
@@ -52,8 +53,11 @@ unsafe fn try_create(ib: *mut bindings::ib_qp, attr: &mut bindings::ib_qp_init_a
         send_sge: c.max_send_sge,
         recv_sge: c.max_recv_sge,
     };
-    let round = hca.shared.lock().hca(hca.index).knobs.round_depth;
-    if round {
+    let knobs = hca.shared.lock().hca(hca.index).knobs;
+    if kind == Kind::Rc && !Knobs::allows(knobs.max_send_wr, c.max_send_wr) {
+        return Err(ENOMEM);
+    }
+    if knobs.round_depth {
         c.max_send_wr = c.max_send_wr.next_power_of_two();
         cap.send_wr = c.max_send_wr;
     }

@@ -255,23 +255,35 @@ pub(super) unsafe extern "C" fn modify(
     // SAFETY: A live queue pair of a live device.
     let (qp, hca): (Arc<Qp>, ArcBorrow<'_, Hca>) =
         unsafe { (qp::from_ib(ib).into(), hca::from_ib((*ib).device)) };
-    if qp.kind == Kind::Rc {
-        let us = hca.shared.lock().hca(hca.index).knobs.modify_us;
-        if us != 0 {
-            kernel::time::delay::fsleep(kernel::time::Delta::from_micros(us.into()));
-        }
-    }
-    let mut st = hca.shared.lock();
-    // SAFETY: Core hands us valid attributes.
-    let ret = try_modify(&hca, &mut st, &qp, unsafe { &*attr }, mask as u32);
-    st.tell();
+    let (before, after) = if qp.kind == Kind::Rc {
+        let knobs = hca.shared.lock().hca(hca.index).knobs;
+        (knobs.modify_us, knobs.modified_us)
+    } else {
+        (0, 0)
+    };
+    take(before);
+    let ret = {
+        let mut st = hca.shared.lock();
+        // SAFETY: Core hands us valid attributes.
+        let ret = try_modify(&hca, &mut st, &qp, unsafe { &*attr }, mask as u32);
+        st.tell();
+        ret
+    };
     match ret {
         Ok(()) => {
             // What was posted may be sent now, or has to be flushed.
             hca.shared.activate(qp.as_arc_borrow());
+            take(after);
             0
         }
         Err(e) => e.to_errno(),
+    }
+}
+
+/// Takes so long, in microseconds.
+fn take(us: u32) {
+    if us != 0 {
+        kernel::time::delay::fsleep(kernel::time::Delta::from_micros(us.into()));
     }
 }
 

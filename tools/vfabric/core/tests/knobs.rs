@@ -28,6 +28,8 @@ fn a_bad_word_changes_nothing() {
         ("path_mig_events=3", KnobError::BadValue),
         ("ack_delay_us=1000001", KnobError::BadValue),
         ("modify_us=-1", KnobError::BadValue),
+        ("modified_us=10000001", KnobError::BadValue),
+        ("max_cqe=many", KnobError::BadValue),
         ("profile=other", KnobError::BadValue),
     ] {
         let mut knobs = Knobs::PLAIN;
@@ -42,4 +44,16 @@ fn the_nth_modify_fails_once() {
     knobs.set("fail_modify=3").unwrap();
     let fails: Vec<bool> = (0..6).map(|_| knobs.modify_fails()).collect();
     assert_eq!(fails, [false, false, true, false, false, false]);
+}
+
+#[test]
+fn a_limit_of_nothing_is_none() {
+    let mut knobs = Knobs::PLAIN;
+    assert!(Knobs::allows(knobs.max_cqe, u32::MAX));
+    knobs.set("max_cqe=16 max_send_wr=8").unwrap();
+    assert!(Knobs::allows(knobs.max_cqe, 16) && !Knobs::allows(knobs.max_cqe, 17));
+    assert!(Knobs::allows(knobs.max_send_wr, 8) && !Knobs::allows(knobs.max_send_wr, 9));
+    let mut same = Knobs::PLAIN;
+    same.set(&knobs.to_string()).unwrap();
+    assert_eq!(same, knobs);
 }

@@ -13,10 +13,13 @@
 //! | `query_swaps` | 0, 1 | after a migration `query_qp` gives the path in use as the primary |
 //! | `timer_stretch` | 1 to 4 | ACK timers run this many times as long |
 //! | `ack_delay_us` | microseconds | an ACK is held back for this long |
-//! | `modify_us` | microseconds | `modify_qp` of an RC queue pair takes this long |
+//! | `modify_us` | microseconds | `modify_qp` of an RC queue pair takes effect after this time |
+//! | `modified_us` | microseconds | `modify_qp` of an RC queue pair returns this long after it has taken effect |
 //! | `fail_modify` | N | the N-th `modify_qp` of an RC queue pair from now on fails; 0: none |
 //! | `scrub` | 0, 1 | completions of a destroyed queue pair are taken out of their queues |
 //! | `round_depth` | 0, 1 | a send queue holds a power of two, and says so to its consumer |
+//! | `max_send_wr` | N | a longer send queue of an RC queue pair is not to be had, whatever `max_qp_wr` says; 0: all are |
+//! | `max_cqe` | N | the same for completion queues |
 //! | `port_err_on_join` | 0, 1 | a port raises PORT_ERR once more when its cable comes back |
 //! | `reorder_events` | 0, 1 | of two port events that are close together the later one comes first |
 
@@ -28,14 +31,20 @@ use core::fmt;
 pub struct Knobs {
     /// What the transport has to know.
     pub rc: Quirks,
-    /// Duration of `modify_qp`, in microseconds.
+    /// Time until `modify_qp` takes effect, in microseconds.
     pub modify_us: u32,
+    /// Time from then until it returns, in microseconds.
+    pub modified_us: u32,
     /// How many more `modify_qp` until one fails, that one included; 0: none does.
     pub fail_modify: u32,
     /// Completions of a destroyed queue pair are removed.
     pub scrub: bool,
     /// Send queues are rounded up, and the consumer is told.
     pub round_depth: bool,
+    /// Longest send queue of an RC queue pair that can be made; 0: no limit.
+    pub max_send_wr: u32,
+    /// Longest completion queue that can be made; 0: no limit.
+    pub max_cqe: u32,
     /// PORT_ERR when a cable comes back.
     pub port_err_on_join: bool,
     /// Port events that are close together change places.
@@ -44,6 +53,8 @@ pub struct Knobs {
 
 /// Longest delay of any kind, in microseconds.
 const MAX_US: u32 = 1_000_000;
+/// Longest time from the effect of a command to its return: long enough for a test to do something.
+const MAX_MODIFIED_US: u32 = 10_000_000;
 
 /// Why knobs were not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +83,12 @@ impl Knobs {
     pub const PLAIN: Knobs = Knobs {
         rc: Quirks::NONE,
         modify_us: 0,
+        modified_us: 0,
         fail_modify: 0,
         scrub: true,
         round_depth: false,
+        max_send_wr: 0,
+        max_cqe: 0,
         port_err_on_join: false,
         reorder_events: false,
     };
@@ -89,9 +103,12 @@ impl Knobs {
             ack_delay: 0,
         },
         modify_us: 100,
+        modified_us: 0,
         fail_modify: 0,
         scrub: true,
         round_depth: true,
+        max_send_wr: 0,
+        max_cqe: 0,
         port_err_on_join: true,
         reorder_events: true,
     };
@@ -132,14 +149,22 @@ impl Knobs {
             },
             "ack_delay_us" => self.rc.ack_delay = number(MAX_US)?.saturating_mul(1000),
             "modify_us" => self.modify_us = number(MAX_US)?,
+            "modified_us" => self.modified_us = number(MAX_MODIFIED_US)?,
             "fail_modify" => self.fail_modify = number(u32::MAX)?,
             "scrub" => self.scrub = switch()?,
             "round_depth" => self.round_depth = switch()?,
+            "max_send_wr" => self.max_send_wr = number(u32::MAX)?,
+            "max_cqe" => self.max_cqe = number(u32::MAX)?,
             "port_err_on_join" => self.port_err_on_join = switch()?,
             "reorder_events" => self.reorder_events = switch()?,
             _ => return Err(KnobError::UnknownName),
         }
         Ok(())
+    }
+
+    /// Whether a queue of this length can be made.
+    pub fn allows(limit: u32, length: u32) -> bool {
+        limit == 0 || length <= limit
     }
 
     /// Counts a `modify_qp`; whether it is the one that has to fail.
@@ -176,6 +201,11 @@ impl fmt::Display for Knobs {
             u8::from(self.round_depth),
             u8::from(self.port_err_on_join),
             u8::from(self.reorder_events),
+        )?;
+        write!(
+            f,
+            " modified_us={} max_send_wr={} max_cqe={}",
+            self.modified_us, self.max_send_wr, self.max_cqe,
         )
     }
 }
