@@ -323,6 +323,11 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Of no LAP.
+    pub(crate) const NONE: Self = Self {
+        list: [None; REMEMBERED],
+    };
+
     fn which(lap: &Lap) -> Which {
         let path = &lap.alternate;
         (lap.tid, (path.local_lid, path.remote_lid))

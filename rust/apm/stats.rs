@@ -55,6 +55,20 @@ counters! {
     CmFollowed => "cm_followed",
     /// Migrations after which the CM could not be brought along.
     CmFollowFailed => "cm_follow_failed",
+    /// LAPs sent, repetitions included.
+    LapsSent => "laps_sent",
+    /// LAPs sent to tell a peer of a migration, where no nudge was possible.
+    NoticesSent => "notices_sent",
+    /// Alternates that the peer had loaded and our HCA would not.
+    LoadFailed => "load_failed",
+    /// LAPs received for connections that are served.
+    LapsReceived => "laps_received",
+    /// LAPs whose path was loaded.
+    LapsAccepted => "laps_accepted",
+    /// LAPs answered with another status than 0.
+    LapsRefused => "laps_refused",
+    /// LAPs not judged, for there were too many at once.
+    LapsLimited => "laps_limited",
     /// LAPs that claim to be our own to ourselves and are not.
     LapForged => "lap_forged",
     /// IB_EVENT_PATH_MIG_ERR seen.

@@ -8,15 +8,20 @@
 //!
 //! Locks: the mutex of the connection; see `conn.rs`.
 
+use super::cm;
 use super::conn::{Connection, Inner};
 use super::device::Device;
 use super::follow::Follow;
+use super::inbox::Message;
 use super::params;
 use super::qp::QpRef;
+use super::rearm::Scene;
 use super::service::Service;
 use super::stats;
-use crate::apm::state::{Action, Event, PathMigState};
+use crate::apm::rearm;
+use crate::apm::state::{Action, Event, PathMigState, State};
 use crate::apm::stats::Stat;
+use crate::wire::cm::lap::Status;
 use kernel::sync::Arc;
 
 impl Service {
@@ -26,10 +31,11 @@ impl Service {
         let _ = self.queue.enqueue(conn.clone());
     }
 
-    /// Has all connections of a device attended to soon.
-    pub(crate) fn wake_all(&self, device: &Device) {
+    /// Has all connections of a device attended to soon: a port or the subnet has changed.
+    pub(crate) fn kick(&self, device: &Device) {
         self.table.for_each(|conn| {
             if conn.device() == device.raw() {
+                conn.note(|news| news.kick = true);
                 self.wake(conn);
             }
         });
@@ -44,33 +50,118 @@ impl Service {
         if inner.dead || inner.qpn == 0 {
             return;
         }
-        let migrated = conn.take_path_mig();
+        let news = conn.take_news();
         // SAFETY: Inside the device's gate.
-        if let Some(qp) = unsafe { QpRef::find(device.raw(), inner.qpn) } {
-            if inner.state().keeps_alternate() {
-                sample(&mut inner, &qp, migrated);
+        let qp = unsafe { QpRef::find(device.raw(), inner.qpn) };
+        if let Some(qp) = &qp {
+            let scene = Scene {
+                device: &device,
+                conn,
+                qp,
+            };
+            let sampled = look(&scene, &mut inner, news.path_mig);
+            if news.path_mig_err {
+                happen(&mut inner, qp, Event::PathMigErr);
             }
             if params::proactive() && on_dead_port(&device, &inner) {
-                happen(&mut inner, &qp, Event::Force);
+                happen(&mut inner, qp, Event::Force);
+            }
+            self.after_look(&scene, &mut inner, sampled);
+            for message in news.messages() {
+                self.message(&scene, &mut inner, message);
+            }
+            if news.kick {
+                self.rearm(&scene, &mut inner, rearm::Event::Kick);
+            }
+            self.search_again(&scene, &mut inner);
+            self.judge(&scene, &mut inner);
+            // A LAP may have forced it.
+            self.after_look(&scene, &mut inner, None);
+            self.rearm(&scene, &mut inner, rearm::Event::Tick);
+        }
+        let follow = self.follow(&device, conn, &mut inner);
+        let rearm = inner.rearm.as_ref().and_then(|rearm| rearm.deadline());
+        let due = [follow, rearm].into_iter().flatten().min();
+        self.pacer.set(&self.queue, conn, &mut inner, due);
+    }
+
+    /// Tells the machine that arms again what was seen of the QP.
+    fn after_look(&self, scene: &Scene<'_>, inner: &mut Inner, sampled: Option<PathMigState>) {
+        if inner.is_closed() {
+            // The machine has nothing more to do; its memory goes with the connection.
+            return self.rearm(scene, inner, rearm::Event::Close);
+        }
+        // SAFETY: The mutex is held and the connection not dead.
+        if inner.is_new && sampled.is_some() && unsafe { cm::is_established(scene.conn.id()) } {
+            inner.is_new = false;
+            let loaded = inner.state().may_migrate().then_some(());
+            let loaded = loaded.and(inner.alternate.map(|alternate| alternate.key()));
+            let loaded = loaded.zip(inner.disjoint);
+            self.rearm(scene, inner, rearm::Event::Established(loaded));
+            if matches!(inner.state(), State::Unprotected(reason) if reason.may_pass()) {
+                self.rearm(scene, inner, rearm::Event::Seek);
             }
         }
-        let due = self.follow(&device, conn, &mut inner);
-        self.pacer.set(&self.queue, conn, &mut inner, due);
+        if core::mem::take(&mut inner.moved) {
+            let told = !core::mem::take(&mut inner.untold);
+            inner.nudge = None;
+            inner.searching = false;
+            inner.seek = false;
+            if inner.rearm.is_some() {
+                self.rearm(scene, inner, rearm::Event::Migrated { told });
+            } else if !told {
+                let _ = self.tell(scene, inner);
+            }
+        }
+        if core::mem::take(&mut inner.seek) {
+            self.rearm(scene, inner, rearm::Event::Seek);
+        }
+        if let Some(mig) = sampled {
+            self.rearm(scene, inner, rearm::Event::Sampled(mig));
+        }
+        if inner.nudge.is_some_and(|seq| self.is_acked(scene, seq)) {
+            inner.nudge = None;
+            self.rearm(scene, inner, rearm::Event::Nudged);
+        }
+    }
+
+    fn message(&self, scene: &Scene<'_>, inner: &mut Inner, message: &Message) {
+        let event = match message {
+            Message::Lap(arrived) => return self.lap(scene, inner, arrived),
+            Message::Apr(apr) if inner.notice == Some(apr.tid) => {
+                inner.notice = None;
+                if apr.status != Status::SAME_AS_PRIMARY {
+                    return;
+                }
+                rearm::Event::PeerSeen
+            }
+            Message::Rep => rearm::Event::RepAgain,
+            Message::Apr(apr) => rearm::Event::Apr {
+                tid: apr.tid,
+                status: apr.status,
+            },
+            Message::Mra(mra) => rearm::Event::Mra {
+                tid: mra.tid,
+                service_timeout: mra.service_timeout,
+            },
+        };
+        self.rearm(scene, inner, event);
     }
 }
 
-/// Asks the HCA for the state of path migration.
-fn sample(inner: &mut Inner, qp: &QpRef, migrated: bool) {
-    let Some(now) = qp.path_mig_state(inner.peer_qpn) else {
-        return;
-    };
-    // A PATH_MIG that the QP's state contradicts is one of an earlier QP of this number.
-    let event = if migrated && now == PathMigState::Migrated {
-        Event::PathMig
-    } else {
-        Event::Sampled(now)
-    };
-    happen(inner, qp, event);
+/// Asks the HCA for the state of path migration, and lets what it says happen.
+fn look(scene: &Scene<'_>, inner: &mut Inner, migrated: bool) -> Option<PathMigState> {
+    let now = scene.qp.path_mig_state(inner.peer_qpn)?;
+    if inner.state().keeps_alternate() {
+        // A PATH_MIG that the QP's state contradicts is one of an earlier QP of this number.
+        let event = if migrated && now == PathMigState::Migrated {
+            Event::PathMig
+        } else {
+            Event::Sampled(now)
+        };
+        happen(inner, scene.qp, event);
+    }
+    Some(now)
 }
 
 /// Whether the path in use leaves by a port that is down, and the alternate does not. The HCA would
@@ -83,14 +174,17 @@ fn on_dead_port(device: &Device, inner: &Inner) -> bool {
 }
 
 /// Lets something happen to a connection, and does what follows at once. What takes longer is noted.
-fn happen(inner: &mut Inner, qp: &QpRef, event: Event) {
+pub(super) fn happen(inner: &mut Inner, qp: &QpRef, event: Event) {
     let mut next = Some(event);
     let mut asked = false;
     while let Some(event) = next.take() {
         let actions = inner.apply(event);
         if actions.has(Action::FollowCm) {
             inner.follow = Follow::Wanted;
+            inner.moved = true;
         }
+        inner.untold |= actions.has(Action::TellPeer);
+        inner.seek |= actions.has(Action::Seek);
         if actions.has(Action::Force) {
             next = Some(match qp.migrate() {
                 Ok(()) => {

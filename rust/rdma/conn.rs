@@ -10,23 +10,25 @@
 //!
 //! 1. [`Connection::inner`], one per connection. Held while the CM or the HCA is asked or told
 //!    something about this connection, never while a ULP is called.
-//! 2. `Table::inner`, a leaf.
+//! 2. `Table::inner` and `Connection::news`, leaves.
 //!
 //! [`attend`]: super::service::Service::attend
 
 use super::bindings as rdma;
 use super::cm::SavedReq;
 use super::follow::Follow;
+use super::inbox::News;
+use super::lap::Laps;
 use super::name::Name;
 use super::path::Path;
 use super::service::Service;
 use super::stats;
+use crate::apm::rearm::Rearm;
 use crate::apm::search::Disjoint;
 use crate::apm::state::{step, Action, Actions, Event, State};
 use crate::apm::stats::Stat;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
-use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
@@ -59,8 +61,9 @@ pub(crate) struct Connection {
     comm_id: u32,
     /// Which end this is.
     pub(crate) side: Side,
-    /// The HCA has said that the QP migrated; nobody has looked since.
-    path_mig: Atomic<bool>,
+    /// What has happened since it was last attended to.
+    #[pin]
+    news: Mutex<News>,
     #[pin]
     inner: Mutex<Inner>,
     #[pin]
@@ -109,8 +112,30 @@ pub(crate) struct Inner {
     pub(crate) migrations: u32,
     /// NodeGUID of the peer's HCA, host byte order; 0 until known.
     pub(crate) peer_node: u64,
+    /// How long the peer's HCA may take to send an ACK: 4.096 us x 2^n. Active side.
+    pub(crate) peer_ack_delay: u8,
+    /// Within what time the peer's CM answers: 4.096 us x 2^n.
+    pub(crate) response_timeout: u8,
     /// Whether the CM has been brought along.
     pub(crate) follow: Follow,
+    /// How it is armed again: active side, where it is served.
+    pub(crate) rearm: Option<KBox<Rearm>>,
+    /// The machine has not heard yet that the connection is established.
+    pub(crate) is_new: bool,
+    /// A migration that the machine has not heard of, and whether the peer has not, either.
+    pub(crate) moved: bool,
+    /// See `moved`.
+    pub(crate) untold: bool,
+    /// The machine is to look for another alternate.
+    pub(crate) seek: bool,
+    /// The machine waits for a search.
+    pub(crate) searching: bool,
+    /// What is remembered of the peer's LAPs.
+    pub(crate) laps: Laps,
+    /// Transaction id of the notice whose answer is waited for.
+    pub(crate) notice: Option<u64>,
+    /// Number of the nudge whose completion is waited for.
+    pub(crate) nudge: Option<u32>,
     /// When it is to be looked at again, on the clock of the pacer, which alone writes this.
     pub(crate) due: Option<u64>,
 }
@@ -170,7 +195,7 @@ impl Connection {
                 device: device as usize,
                 comm_id,
                 side,
-                path_mig: Atomic::new(false),
+                news <- new_mutex!(News::none()),
                 inner <- new_mutex!(Inner {
                     dead: false,
                     state: State::NEW,
@@ -185,7 +210,18 @@ impl Connection {
                     saved: None,
                     migrations: 0,
                     peer_node: 0,
+                    peer_ack_delay: 0,
+                    response_timeout: 0,
                     follow: Follow::Done,
+                    rearm: None,
+                    is_new: true,
+                    moved: false,
+                    untold: false,
+                    seek: false,
+                    searching: false,
+                    laps: Laps::new(),
+                    notice: None,
+                    nudge: None,
                     due: None,
                 }),
                 work <- new_work!("Connection::work"),
@@ -204,14 +240,14 @@ impl Connection {
         self.device as *mut _
     }
 
-    /// The HCA says that the QP has migrated; to be followed by a look at it.
-    pub(crate) fn note_path_mig(&self) {
-        self.path_mig.xchg(true, Full);
+    /// Notes something that has happened; to be followed by waking the connection. Process context.
+    pub(crate) fn note(&self, write: impl FnOnce(&mut News)) {
+        write(&mut self.news.lock());
     }
 
-    /// Whether [`note_path_mig`](Self::note_path_mig) was called since this was last asked.
-    pub(crate) fn take_path_mig(&self) -> bool {
-        self.path_mig.xchg(false, Full)
+    /// What was noted since this was last called.
+    pub(crate) fn take_news(&self) -> News {
+        core::mem::replace(&mut *self.news.lock(), News::none())
     }
 
     /// Locks the connection.

@@ -12,6 +12,7 @@ use super::name::Name;
 use super::params::{self, Params};
 use super::path::{self, Path};
 use super::qp::QpRef;
+use super::rearm;
 use super::requests;
 use super::service::Service;
 use super::stats;
@@ -124,6 +125,14 @@ impl Service {
             self.log_once(dev, reason);
             return None;
         };
+        if params::rearm() {
+            // SAFETY: Checked to be there by `path::primary`; `dev` is registered.
+            let machine =
+                unsafe { rearm::machine(dev, param, (*param.primary_path).packet_life_time) };
+            let mut inner = conn.lock();
+            inner.rearm = machine.ok();
+            inner.response_timeout = param.remote_cm_response_timeout;
+        }
         if !param.alternate_path.is_null() {
             // The ULP has chosen one itself.
             conn.lock().apply(Event::Offer);

@@ -20,6 +20,7 @@ use super::sync::Gate;
 use crate::apm::reason::Reason;
 use crate::apm::search::LocalPort;
 use crate::apm::stats::Stat;
+use crate::wire::Gid;
 use core::cell::UnsafeCell;
 use core::ops::Deref;
 use kernel::error::to_result;
@@ -92,6 +93,18 @@ impl Device {
     /// Whether a port was ACTIVE when last asked.
     pub(crate) fn is_active(&self, num: u32) -> bool {
         self.port(num).is_some_and(|port| port.active.load(Acquire))
+    }
+
+    /// GID and base LID of a port. Process context.
+    pub(crate) fn address(&self, num: u32) -> Option<(Gid, u16)> {
+        let mut attr = rdma::ib_port_attr::default();
+        let mut gid = rdma::ib_gid::default();
+        // SAFETY: Whoever has `self` to call this on holds a `DeviceUse`.
+        unsafe {
+            to_result(rdma::ib_query_port(self.raw, num, &mut attr)).ok()?;
+            to_result(rdma::rdma_query_gid(self.raw, num, 0, &mut gid)).ok()?;
+            Some((gid::read(&gid), attr.lid as u16))
+        }
     }
 
     /// Asks the ports for their state. What an event says of a port may be out of date: events are
@@ -385,8 +398,7 @@ unsafe extern "C" fn on_remove(dev: *mut rdma::ib_device, _data: *mut c_void) {
     };
     // SAFETY: Registered by `add`. No handler runs any more when this returns.
     unsafe { rdma::ib_unregister_event_handler(device.events.get()) };
-    service.cache.forget(dev);
-    service.nodes.forget(dev);
+    service.forget_answers(dev);
     service.table.forget_device(dev);
     for port in &device.ports {
         port.sa.cancel();
@@ -416,14 +428,13 @@ unsafe extern "C" fn on_event(_handler: *mut rdma::ib_event_handler, event: *mut
             stats::count(Stat::PortEvents);
             // What was found before may be wrong now. Ports are read anew at each search: what the
             // event says of them may already be out of date.
-            service.cache.forget(dev);
-            service.nodes.forget(dev);
+            service.forget_answers(dev);
             if let Some(device) = service.devices.enter(dev) {
                 device.ask_ports();
                 for port in &device.ports {
                     port.silent.xchg(false, Full);
                 }
-                service.wake_all(&device);
+                service.kick(&device);
             }
         }
         _ => {}

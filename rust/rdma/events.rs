@@ -105,9 +105,11 @@ impl WorkItem for Events {
                 _ => Hint::Look,
             };
             if let Some(conn) = service.table.find_qp(value >> 8) {
-                if hint == Hint::PathMig {
-                    conn.note_path_mig();
-                }
+                conn.note(|news| match hint {
+                    Hint::PathMig => news.path_mig = true,
+                    Hint::PathMigErr => news.path_mig_err = true,
+                    Hint::Nudged | Hint::Look => {}
+                });
                 service.wake(&conn);
             }
         }

@@ -203,7 +203,6 @@ impl<Q: Question> Cache<Q> {
     }
 
     /// The same for a connection that does not wait: `None` where it is woken when there is an answer.
-    #[allow(dead_code)]
     pub(crate) fn get_later(
         &self,
         queue: &OwnedQueue,
@@ -222,6 +221,13 @@ impl<Q: Question> Cache<Q> {
                 .map(|()| None)
                 .map_err(|_| Refused::Memory),
         }
+    }
+
+    /// Forgets one answer; a question being asked goes on.
+    pub(crate) fn forget_one(&self, raw: *mut rdma::ib_device, question: &Q) {
+        self.list
+            .lock()
+            .retain(|a| a.device != raw as usize || a.question != *question || a.is_pending());
     }
 
     /// Forgets what was found out for a device; questions being asked go on.

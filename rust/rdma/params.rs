@@ -70,7 +70,6 @@ pub(crate) fn proactive() -> bool {
 }
 
 /// `rearm`.
-#[allow(dead_code)]
 pub(crate) fn rearm() -> bool {
     // SAFETY: No preconditions.
     unsafe { rdma::apm_rearm() }

@@ -124,7 +124,6 @@ impl AhAttr {
     }
 
     /// The attributes, for as long as this lives.
-    #[allow(dead_code)]
     pub(crate) fn as_ptr(&self) -> *const rdma::rdma_ah_attr {
         &self.0
     }

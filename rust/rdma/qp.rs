@@ -117,7 +117,6 @@ impl QpRef {
     /// # Safety
     ///
     /// The QP is one of `dev`, which stays registered during this call.
-    #[allow(dead_code)]
     pub(crate) unsafe fn load_alternate(
         &self,
         dev: *mut rdma::ib_device,

@@ -8,13 +8,17 @@
 
 use super::bindings as rdma;
 use super::follow;
+use super::gid;
 use super::hook::{InFlight, Ops};
+use super::inbox::Message;
+use super::lap::{is_known, Arrived};
 use super::service::Service;
 use super::stats;
+use crate::apm::lap::Source;
 use crate::apm::stats::Stat;
-use crate::wire::cm::lap::{Kind, Lap};
+use crate::wire::cm::lap::{Apr, Kind, Lap, Mra, Mraed};
 use crate::wire::cm::req::{Rep, Req, TRANSPORT_RC};
-use crate::wire::cm::{self, Attribute};
+use crate::wire::cm::{self, Attribute, Ids};
 use crate::wire::sa::MAD_LEN;
 use kernel::sync::atomic::{Acquire, Atomic};
 
@@ -51,7 +55,9 @@ unsafe extern "C" fn recv(
     // SAFETY: The agent's device is registered as long as its MADs are handled. The hook was registered
     // at the address of a function of this type; who takes a MAD frees it.
     unsafe {
-        let fate = Service::get(&inflight).map_or(Fate::Pass, |s| s.receive((*agent).device, wc));
+        let fate = Service::get(&inflight).map_or(Fate::Pass, |s| {
+            s.receive((*agent).device, (*agent).port_num.into(), wc)
+        });
         if fate == Fate::Pass {
             let original: RecvHandler = core::mem::transmute(RECV_HANDLER.load(Acquire));
             original(agent, send, wc);
@@ -65,8 +71,13 @@ unsafe extern "C" fn recv(
 impl Service {
     /// # Safety
     ///
-    /// `dev` stays registered during this call, and `wc` is a MAD of the CM that came to it.
-    unsafe fn receive(&self, dev: *mut rdma::ib_device, wc: *mut rdma::ib_mad_recv_wc) -> Fate {
+    /// `dev` stays registered during this call, and `wc` is a MAD of the CM that came to its `port`.
+    unsafe fn receive(
+        &self,
+        dev: *mut rdma::ib_device,
+        port: u32,
+        wc: *mut rdma::ib_mad_recv_wc,
+    ) -> Fate {
         // SAFETY: `recv_buf` holds a MAD of 256 bytes.
         let mad = unsafe {
             let mad = (*wc).recv_buf.__bindgen_anon_1.mad.cast::<u8>();
@@ -86,9 +97,19 @@ impl Service {
                 }
                 Fate::Pass
             }
+            Some(Attribute::Apr) => match Apr::parse(mad) {
+                Some(apr) => self.for_machine(apr.ids, Message::Apr(apr)),
+                None => Fate::Pass,
+            },
+            Some(Attribute::Mra) => match Mra::parse(mad) {
+                Some(mra) if mra.message == Mraed::Lap => {
+                    self.for_machine(mra.ids, Message::Mra(mra))
+                }
+                _ => Fate::Pass,
+            },
             Some(Attribute::Lap) => match Lap::parse(mad) {
                 // SAFETY: By the function's contract.
-                Some(lap) => unsafe { self.receive_lap(&lap, wc) },
+                Some(lap) => unsafe { self.receive_lap(&lap, port, wc) },
                 None => Fate::Pass,
             },
             _ => Fate::Pass,
@@ -104,13 +125,33 @@ impl Service {
         // The first one is believed: later ones are repetitions, or none of ib_cm's business either.
         if inner.peer_node == 0 {
             inner.peer_node = rep.ca_guid;
+            inner.peer_ack_delay = rep.target_ack_delay;
+            return;
         }
+        drop(inner);
+        conn.note(|news| news.add(Message::Rep));
+        self.wake(&conn);
+    }
+
+    /// Hands an answer to a LAP to the connection whose LAP it may answer. ib_cm has sent none.
+    fn for_machine(&self, ids: Ids, message: Message) -> Fate {
+        let Some(conn) = self.table.find_comm(ids.remote) else {
+            return Fate::Pass;
+        };
+        let inner = conn.lock();
+        if inner.rearm.is_none() && inner.notice.is_none() {
+            return Fate::Pass;
+        }
+        drop(inner);
+        conn.note(|news| news.add(message));
+        self.wake(&conn);
+        Fate::Taken
     }
 
     /// # Safety
     ///
     /// `wc` is the MAD that `lap` was read from.
-    unsafe fn receive_lap(&self, lap: &Lap, wc: *mut rdma::ib_mad_recv_wc) -> Fate {
+    unsafe fn receive_lap(&self, lap: &Lap, port: u32, wc: *mut rdma::ib_mad_recv_wc) -> Fate {
         let conn = self.table.find_comm(lap.ids.remote);
         match lap.kind {
             Kind::Own(_) => {
@@ -128,7 +169,49 @@ impl Service {
                 }
                 Fate::Pass
             }
-            _ => Fate::Pass,
+            _ => {
+                let Some(conn) = conn else {
+                    // ib_cm knows it, where it is older than the module, or nobody does.
+                    return Fate::Pass;
+                };
+                let inner = conn.lock();
+                if inner.hands_off {
+                    return Fate::Pass;
+                }
+                // SAFETY: As above; a GRH is there where the flags say so.
+                let (source, path_bits) = unsafe { source(wc) };
+                let arrived = Arrived {
+                    lap: *lap,
+                    source,
+                    port,
+                    path_bits,
+                    from_peer: is_known(&inner, source.lid),
+                };
+                drop(inner);
+                stats::count(Stat::LapsReceived);
+                conn.note(|news| news.add(Message::Lap(arrived)));
+                self.wake(&conn);
+                Fate::Taken
+            }
         }
+    }
+}
+
+/// Where a MAD came from, and the LMC bits of where it came to.
+///
+/// # Safety
+///
+/// `wc` is a received MAD as `ib_mad` hands it over.
+unsafe fn source(wc: *mut rdma::ib_mad_recv_wc) -> (Source, u8) {
+    // SAFETY: By the function's contract; with IB_WC_GRH there is a GRH.
+    unsafe {
+        let completion = &*(*wc).wc;
+        let has_grh = completion.wc_flags & rdma::ib_wc_flags_IB_WC_GRH as i32 != 0;
+        let grh = (*wc).recv_buf.grh;
+        let source = Source {
+            lid: completion.slid as u16,
+            gid: (has_grh && !grh.is_null()).then(|| gid::read(&(*grh).sgid)),
+        };
+        (source, completion.dlid_path_bits)
     }
 }

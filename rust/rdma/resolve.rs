@@ -13,8 +13,10 @@ use super::lookup::{Cache, Known, Question, Refused};
 use super::sa::Answer;
 use super::stats;
 use super::work::OwnedQueue;
+use crate::apm::path::could_belong;
+use crate::apm::rearm::{Candidates, MAX_CANDIDATES};
 use crate::apm::reason::Reason;
-use crate::apm::search::{Alternate, Next, Primary, Search};
+use crate::apm::search::{Alternate, LocalPort, Next, Primary, Search};
 use crate::apm::stats::Stat;
 use crate::wire::records::{ForwardingRecord, LinkRecord, NodeRecord, PathRecord, PortInfoRecord};
 use crate::wire::sa::{Failure, Query};
@@ -41,11 +43,60 @@ impl From<Refused> for Reason {
 
 /// A few kilobytes: never on the stack while subnet administration is asked.
 #[inline(never)]
-fn begin(primary: &Primary, device: &Device) -> core::result::Result<KBox<Search>, Reason> {
+fn begin(
+    primary: &Primary,
+    device: &Device,
+    new: fn(Primary, &[LocalPort]) -> Search,
+) -> core::result::Result<KBox<Search>, Reason> {
     let ports = device
         .local_ports(primary.pkey)
         .map_err(|_| Reason::CmState)?;
-    KBox::new(Search::new(*primary, &ports), GFP_KERNEL).map_err(|_| Reason::CmState)
+    KBox::new(new(*primary, &ports), GFP_KERNEL).map_err(|_| Reason::CmState)
+}
+
+/// What was answered in the course of a search: several routes pass the same switch.
+type Heard = KVec<(u32, Query, Answer)>;
+
+/// Goes on with a search, up to its next result.
+fn go_on(search: &mut Search, device: &Device, heard: &mut Heard) -> Found {
+    loop {
+        let (num, query) = match search.next() {
+            Next::Done(found) => return found,
+            Next::Ask(num, query) => (num, query),
+        };
+        let place = match heard.iter().position(|(n, q, _)| (*n, *q) == (num, query)) {
+            Some(place) => place,
+            None => {
+                let entry = ask(device, num, &query).and_then(|answer| {
+                    heard
+                        .push((num, query, answer), GFP_KERNEL)
+                        .map_err(|_| Failure::Cancelled)
+                });
+                if let Err(failure) = entry {
+                    search.failed(failure);
+                    continue;
+                }
+                heard.len().wrapping_sub(1)
+            }
+        };
+        let Some((_, _, answer)) = heard.get(place) else {
+            return Err(Reason::CmState);
+        };
+        let records = answer.records();
+        match query {
+            Query::NodeOfPort(_) | Query::NodeOfLid(_) | Query::PortsOfNode(_) => {
+                search.nodes(records.filter_map(NodeRecord::parse))
+            }
+            Query::PortOfLid(_) => search.port(records.filter_map(PortInfoRecord::parse)),
+            Query::LinksFrom(_) | Query::LinksByPort(_) => {
+                search.links(records.filter_map(LinkRecord::parse))
+            }
+            Query::Forwarding { .. } => {
+                search.forwarding(records.filter_map(ForwardingRecord::parse))
+            }
+            Query::Paths { .. } => search.paths(records.filter_map(PathRecord::parse)),
+        }
+    }
 }
 
 /// Asks by a port, and remembers whether subnet administration is there.
@@ -65,47 +116,8 @@ impl Question for Primary {
 
     fn ask(&self, device: &Device) -> Found {
         stats::count(Stat::Searches);
-        let mut search = begin(self, device)?;
-        // Several routes pass the same switch.
-        let mut heard: KVec<(u32, Query, Answer)> = KVec::new();
-        loop {
-            let (num, query) = match search.next() {
-                Next::Done(found) => return found,
-                Next::Ask(num, query) => (num, query),
-            };
-            let place = match heard.iter().position(|(n, q, _)| (*n, *q) == (num, query)) {
-                Some(place) => place,
-                None => {
-                    let entry = ask(device, num, &query).and_then(|answer| {
-                        heard
-                            .push((num, query, answer), GFP_KERNEL)
-                            .map_err(|_| Failure::Cancelled)
-                    });
-                    if let Err(failure) = entry {
-                        search.failed(failure);
-                        continue;
-                    }
-                    heard.len().wrapping_sub(1)
-                }
-            };
-            let Some((_, _, answer)) = heard.get(place) else {
-                return Err(Reason::CmState);
-            };
-            let records = answer.records();
-            match query {
-                Query::NodeOfPort(_) | Query::NodeOfLid(_) | Query::PortsOfNode(_) => {
-                    search.nodes(records.filter_map(NodeRecord::parse))
-                }
-                Query::PortOfLid(_) => search.port(records.filter_map(PortInfoRecord::parse)),
-                Query::LinksFrom(_) | Query::LinksByPort(_) => {
-                    search.links(records.filter_map(LinkRecord::parse))
-                }
-                Query::Forwarding { .. } => {
-                    search.forwarding(records.filter_map(ForwardingRecord::parse))
-                }
-                Query::Paths { .. } => search.paths(records.filter_map(PathRecord::parse)),
-            }
-        }
+        let mut search = begin(self, device, Search::new)?;
+        go_on(&mut search, device, &mut KVec::new())
     }
 
     fn gone() -> Found {
@@ -121,29 +133,84 @@ impl Question for Primary {
     }
 }
 
+/// Which alternates there are to the path in use of an established connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standbys(pub(crate) Primary);
+
+impl Question for Standbys {
+    /// The best first; one at least.
+    type Answer = core::result::Result<Candidates, Reason>;
+
+    fn ask(&self, device: &Device) -> Self::Answer {
+        stats::count(Stat::Searches);
+        let mut search = begin(&self.0, device, Search::for_established)?;
+        let mut heard = KVec::new();
+        let mut candidates = Candidates::default();
+        candidates.push(go_on(&mut search, device, &mut heard)?);
+        for _ in 1..MAX_CANDIDATES {
+            search.resume();
+            match go_on(&mut search, device, &mut heard) {
+                Ok(alternate) => candidates.push(alternate),
+                Err(_) => break,
+            }
+        }
+        Ok(candidates)
+    }
+
+    fn gone() -> Self::Answer {
+        Err(Reason::CmState)
+    }
+
+    fn keep_ms(answer: &Self::Answer) -> i64 {
+        if answer.is_ok() {
+            FOUND_MS
+        } else {
+            NONE_MS
+        }
+    }
+}
+
 /// Which node a port belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeOf {
-    /// GUID of the port, host byte order.
+    /// GUID of the port, host byte order; 0 where it isn't known.
     pub(crate) guid: u64,
+    /// A LID of the port, by which it is looked for where its GUID leads nowhere (alias GUIDs).
+    pub(crate) lid: u16,
     /// The local port in whose subnet that one is.
     pub(crate) port: u32,
 }
 
-impl Question for NodeOf {
-    /// The NodeGUID, `None` where there is no such port.
-    type Answer = core::result::Result<Option<u64>, Failure>;
-
-    fn ask(&self, device: &Device) -> Self::Answer {
-        match ask(device, self.port, &Query::NodeOfPort(self.guid)) {
-            Ok(answer) => Ok(answer
-                .records()
-                .filter_map(NodeRecord::parse)
-                .find(|rec| rec.port_guid == self.guid)
-                .map(|rec| rec.node_guid)),
+impl NodeOf {
+    fn find(
+        &self,
+        device: &Device,
+        query: &Query,
+        fits: impl Fn(&NodeRecord) -> bool,
+    ) -> core::result::Result<Option<NodeRecord>, Failure> {
+        match ask(device, self.port, query) {
+            Ok(answer) => Ok(answer.records().filter_map(NodeRecord::parse).find(fits)),
             Err(Failure::NoRecords) => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+}
+
+impl Question for NodeOf {
+    /// The port and its node, `None` where there is no such port.
+    type Answer = core::result::Result<Option<NodeRecord>, Failure>;
+
+    fn ask(&self, device: &Device) -> Self::Answer {
+        if self.guid != 0 {
+            let query = Query::NodeOfPort(self.guid);
+            let found = self.find(device, &query, |rec| rec.port_guid == self.guid)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        self.find(device, &Query::NodeOfLid(self.lid), |rec| {
+            could_belong(rec.lid, self.lid)
+        })
     }
 
     fn gone() -> Self::Answer {

@@ -22,7 +22,7 @@ use super::older::Older;
 use super::pacer::Pacer;
 use super::recv;
 use super::requests::Requests;
-use super::resolve::NodeOf;
+use super::resolve::{NodeOf, Standbys};
 use super::show;
 use super::slots::Slots;
 use super::work::OwnedQueue;
@@ -48,6 +48,9 @@ pub(crate) struct Service {
     /// Alternates found and being looked for.
     #[pin]
     pub(crate) cache: Cache<Primary>,
+    /// Alternates for connections that are up.
+    #[pin]
+    pub(crate) standbys: Cache<Standbys>,
     /// Nodes of ports.
     #[pin]
     pub(crate) nodes: Cache<NodeOf>,
@@ -96,6 +99,13 @@ impl Service {
 }
 
 impl Service {
+    /// Forgets what subnet administration has said to a device: something has changed.
+    pub(crate) fn forget_answers(&self, dev: *mut rdma::ib_device) {
+        self.cache.forget(dev);
+        self.standbys.forget(dev);
+        self.nodes.forget(dev);
+    }
+
     /// Looks for connections older than the module: at load, before any can be younger.
     fn count_older(&self) -> Result {
         let mut result = Ok(());
@@ -172,6 +182,7 @@ impl Drop for Hooks {
         // From here on no REQ gets an alternate, none is held, and no LAP begins its way.
         self.service.stopping.store(true, Release);
         self.service.cache.stop();
+        self.service.standbys.stop();
         self.service.nodes.stop();
         self.settle();
         self.service.table.close();
@@ -259,6 +270,7 @@ impl Running {
                 devices <- Devices::new(),
                 table <- Table::new(),
                 cache <- Cache::new(),
+                standbys <- Cache::new(),
                 nodes <- Cache::new(),
                 handlers <- Handlers::new(),
                 requests <- Requests::new(),

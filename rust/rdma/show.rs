@@ -121,7 +121,11 @@ fn connections(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Resul
 /// One line for each counter.
 fn statistics(service: &Arc<Service>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "connections {}", service.table.len())?;
-    writeln!(f, "paths_cached {}", service.cache.len())?;
+    writeln!(
+        f,
+        "paths_cached {}",
+        service.cache.len() + service.standbys.len()
+    )?;
     for stat in Stat::ALL {
         writeln!(f, "{} {}", stat.name(), stats::value(*stat))?;
     }

@@ -188,7 +188,6 @@ impl Slots {
     ///
     /// The caller has found the QP in RTS, connected to the peer it expects, since it took this
     /// reference. That the ULP may move it on to ERR hurts nobody: the nudge is flushed.
-    #[allow(dead_code)]
     pub(crate) fn nudge(&self, qp: &QpRef) -> Result<u32, NoNudge> {
         let begun: Begun = {
             let tables = self.inner.lock();
@@ -207,7 +206,6 @@ impl Slots {
     }
 
     /// Number of the last nudge that the QP's peer has acknowledged; 0 where none was.
-    #[allow(dead_code)]
     pub(crate) fn acked(&self, qp: &QpRef) -> u32 {
         let tables = self.inner.lock();
         tables

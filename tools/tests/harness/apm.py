@@ -40,6 +40,13 @@ class Apm:
                 result[name.strip()] = int(value)
         return result
 
+    def wait_disjoint(self, count, word, timeout=120):
+        """Wait until exactly `count` connections are armed with an alternate that is disjoint by `word`.
+
+        Only the end that chooses the alternate, the active side, knows this.
+        """
+        self.vm.wait_run(f"[ $(grep -c ' state=Armed .* disjoint={word} ' {DEBUGFS}/connections) = {count} ]", timeout)
+
     def wait_connections(self, count, state="Armed", timeout=60):
         """Wait until exactly `count` connections are in a state. Returns them."""
         self.vm.wait_run(f"[ $(grep -c ' state={state} ' {DEBUGFS}/connections) = {count} ]", timeout)
