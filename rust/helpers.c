@@ -192,6 +192,15 @@ bool rust_helper_apm_rearm(void)
 	return READ_ONCE(rearm);
 }
 
+static bool timers = true;
+module_param(timers, bool, 0644);
+MODULE_PARM_DESC(timers, "set path lifetime and retry count in the REQ of a connection with an alternate path, so that its HCAs notice a lost path before the ULP gives up (default 1)");
+
+bool rust_helper_apm_timers(void)
+{
+	return READ_ONCE(timers);
+}
+
 static bool proactive = true;
 module_param(proactive, bool, 0644);
 MODULE_PARM_DESC(proactive, "when a local port goes down, move its connections at once instead of waiting for the HCA's retries (default 1)");
@@ -199,6 +208,100 @@ MODULE_PARM_DESC(proactive, "when a local port goes down, move its connections a
 bool rust_helper_apm_proactive(void)
 {
 	return READ_ONCE(proactive);
+}
+
+/* In the order of Mode::ALL in rust/apm/failback.rs. */
+static const char * const apm_failback_words[] = { "off", "manual", "automatic" };
+static int failback = 1;
+
+static int apm_failback_set(const char *val, const struct kernel_param *kp)
+{
+	int mode = sysfs_match_string(apm_failback_words, val);
+
+	if (mode < 0) {
+		pr_err("%s: not off, manual or automatic\n", kp->name);
+		return -EINVAL;
+	}
+	WRITE_ONCE(failback, mode);
+	return 0;
+}
+
+static int apm_failback_get(char *buf, const struct kernel_param *kp)
+{
+	return sysfs_emit(buf, "%s\n", apm_failback_words[READ_ONCE(failback)]);
+}
+
+static const struct kernel_param_ops apm_failback_ops = {
+	.set = apm_failback_set,
+	.get = apm_failback_get,
+};
+module_param_cb(failback, &apm_failback_ops, NULL, 0644);
+MODULE_PARM_DESC(failback, "whether connections return to the path that they began with: off, manual (by failback_now) or automatic (after failback_hold_ms) (default manual)");
+
+int rust_helper_apm_failback(void)
+{
+	return READ_ONCE(failback);
+}
+
+#define APM_FAILBACK_HOLD_MIN 1000
+#define APM_FAILBACK_HOLD_MAX 3600000
+
+static unsigned int failback_hold_ms = 10000;
+
+static int apm_failback_hold_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, APM_FAILBACK_HOLD_MIN, APM_FAILBACK_HOLD_MAX);
+}
+
+static const struct kernel_param_ops apm_failback_hold_ops = {
+	.set = apm_failback_hold_set,
+	.get = param_get_uint,
+};
+module_param_cb(failback_hold_ms, &apm_failback_hold_ops, &failback_hold_ms, 0644);
+MODULE_PARM_DESC(failback_hold_ms, "how long a path must have been good before automatic failback returns to it, in ms, 1000 to 3600000 (default 10000)");
+
+unsigned int rust_helper_apm_failback_hold_ms(void)
+{
+	return READ_ONCE(failback_hold_ms);
+}
+
+static int apm_failback_now_set(const char *val, const struct kernel_param *kp)
+{
+	bool now;
+	int ret = kstrtobool(val, &now);
+
+	if (ret)
+		return ret;
+	if (!now)
+		return 0;
+	return ib_cm_apm_failback_now() ? 0 : -EAGAIN;
+}
+
+static const struct kernel_param_ops apm_failback_now_ops = {
+	.set = apm_failback_now_set,
+};
+module_param_cb(failback_now, &apm_failback_now_ops, NULL, 0200);
+MODULE_PARM_DESC(failback_now, "write 1: connections whose first path is armed as their alternate return to it (not with failback=off)");
+
+#define APM_KEEP_ALIVE_MAX 600000
+
+static unsigned int keep_alive_ms = 7000;
+
+static int apm_keep_alive_set(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 1, APM_KEEP_ALIVE_MAX);
+}
+
+static const struct kernel_param_ops apm_keep_alive_ops = {
+	.set = apm_keep_alive_set,
+	.get = param_get_uint,
+};
+module_param_cb(keep_alive_ms, &apm_keep_alive_ops, &keep_alive_ms, 0644);
+MODULE_PARM_DESC(keep_alive_ms, "how long ULPs wait for a sign of life, in ms, 1 to 600000; bounds the HCAs' retries, see timers (default 7000)");
+
+unsigned int rust_helper_apm_keep_alive_ms(void)
+{
+	return READ_ONCE(keep_alive_ms);
 }
 
 #define APM_REQ_HOLD_MAX 10000

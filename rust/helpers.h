@@ -60,8 +60,15 @@ void rust_helper_apm_tick_stop(void);
 bool rust_helper_apm_enable(void);
 bool rust_helper_apm_proactive(void);
 bool rust_helper_apm_rearm(void);
+bool rust_helper_apm_timers(void);
+unsigned int rust_helper_apm_keep_alive_ms(void);
+int rust_helper_apm_failback(void);
+unsigned int rust_helper_apm_failback_hold_ms(void);
 unsigned int rust_helper_apm_req_hold_ms(void);
 size_t rust_helper_apm_list(enum apm_list which, char *buf, size_t len);
+
+/* The operator wants connections to return; false where there is no state. Answered by Rust. */
+bool ib_cm_apm_failback_now(void);
 
 /* The timer has fired; answered by Rust. */
 void ib_cm_apm_tick(void);

@@ -55,6 +55,10 @@ counters! {
     CmFollowed => "cm_followed",
     /// Migrations after which the CM could not be brought along.
     CmFollowFailed => "cm_follow_failed",
+    /// Connections that have returned to the path that they began with.
+    FailedBack => "failed_back",
+    /// REQs whose path lifetime and retry count we have set.
+    TimersSet => "timers_set",
     /// LAPs sent, repetitions included.
     LapsSent => "laps_sent",
     /// LAPs sent to tell a peer of a migration, where no nudge was possible.

@@ -51,6 +51,7 @@ impl Service {
             return;
         }
         let news = conn.take_news();
+        let mut back = None;
         // SAFETY: Inside the device's gate.
         let qp = unsafe { QpRef::find(device.raw(), inner.qpn) };
         if let Some(qp) = &qp {
@@ -78,15 +79,21 @@ impl Service {
             // A LAP may have forced it.
             self.after_look(&scene, &mut inner, None);
             self.rearm(&scene, &mut inner, rearm::Event::Tick);
+            back = self.failback(&scene, &mut inner, news.failback);
         }
         let follow = self.follow(&device, conn, &mut inner);
         let rearm = inner.rearm.as_ref().and_then(|rearm| rearm.deadline());
-        let due = [follow, rearm].into_iter().flatten().min();
+        let due = [follow, rearm, back].into_iter().flatten().min();
         self.pacer.set(&self.queue, conn, &mut inner, due);
     }
 
     /// Tells the machine that arms again what was seen of the QP.
-    fn after_look(&self, scene: &Scene<'_>, inner: &mut Inner, sampled: Option<PathMigState>) {
+    pub(super) fn after_look(
+        &self,
+        scene: &Scene<'_>,
+        inner: &mut Inner,
+        sampled: Option<PathMigState>,
+    ) {
         if inner.is_closed() {
             // The machine has nothing more to do; its memory goes with the connection.
             return self.rearm(scene, inner, rearm::Event::Close);

@@ -23,6 +23,7 @@ use super::name::Name;
 use super::path::Path;
 use super::service::Service;
 use super::stats;
+use crate::apm::failback::Failback;
 use crate::apm::rearm::Rearm;
 use crate::apm::search::Disjoint;
 use crate::apm::state::{step, Action, Actions, Event, State};
@@ -120,6 +121,8 @@ pub(crate) struct Inner {
     pub(crate) follow: Follow,
     /// How it is armed again: active side, where it is served.
     pub(crate) rearm: Option<KBox<Rearm>>,
+    /// The way back to the path that it began with: active side.
+    pub(crate) failback: Option<Failback>,
     /// The machine has not heard yet that the connection is established.
     pub(crate) is_new: bool,
     /// A migration that the machine has not heard of, and whether the peer has not, either.
@@ -214,6 +217,7 @@ impl Connection {
                     response_timeout: 0,
                     follow: Follow::Done,
                     rearm: None,
+                    failback: None,
                     is_new: true,
                     moved: false,
                     untold: false,

@@ -20,6 +20,7 @@ use crate::apm::policy::{self, Facts, Verdict};
 use crate::apm::reason::Reason;
 use crate::apm::state::Event;
 use crate::apm::stats::Stat;
+use crate::apm::timers::{self, Timers};
 
 /// Decides about a connection with the parameters as they are now.
 ///
@@ -61,6 +62,32 @@ pub(crate) struct Records {
     pub(crate) alternate: rdma::sa_path_rec,
     /// The path in use: the one that the ULP has given, or one with other LIDs of the same ports.
     pub(crate) primary: rdma::sa_path_rec,
+    /// How often the HCAs are to repeat a packet, where not as the ULP says.
+    pub(crate) retry_count: Option<u8>,
+}
+
+/// What the REQ is to say about time, with the alternate that it names; `None`: what it says now.
+///
+/// # Safety
+///
+/// `dev` stays registered during this call.
+unsafe fn timers(dev: *mut rdma::ib_device, given: Timers, records: &Records) -> Option<Timers> {
+    if !params::timers() {
+        return None;
+    }
+    timers::choose(&timers::Facts {
+        given: Timers {
+            packet_life_time: given
+                .packet_life_time
+                .max(records.alternate.packet_life_time),
+            ..given
+        },
+        // One that is set by `rdma_set_ack_timeout` goes to the QP after ib_cm, and so is kept.
+        ulp_timeout: false,
+        // SAFETY: By the function's contract.
+        ack_delay: unsafe { rearm::ack_delay(dev) },
+        keep_alive_ms: params::keep_alive_ms().into(),
+    })
 }
 
 impl Service {
@@ -125,10 +152,15 @@ impl Service {
             self.log_once(dev, reason);
             return None;
         };
-        if params::rearm() {
-            // SAFETY: Checked to be there by `path::primary`; `dev` is registered.
-            let machine =
-                unsafe { rearm::machine(dev, param, (*param.primary_path).packet_life_time) };
+        // SAFETY: Checked to be there by `path::primary`.
+        let given = Timers {
+            packet_life_time: unsafe { (*param.primary_path).packet_life_time },
+            retry_count: param.retry_count,
+        };
+        // SAFETY: `id` is live.
+        if params::rearm() && unsafe { self.handlers.cover(id) } {
+            // SAFETY: `dev` is registered.
+            let machine = unsafe { rearm::machine(dev, param, given) };
             let mut inner = conn.lock();
             inner.rearm = machine.ok();
             inner.response_timeout = param.remote_cm_response_timeout;
@@ -181,8 +213,19 @@ impl Service {
         match prepared {
             Ok((alternate, saved)) if !inner.dead => {
                 inner.apply(Event::Offer);
+                // SAFETY: `dev` is registered.
+                if let Some(chosen) = unsafe { timers(dev, given, records) } {
+                    records.primary.packet_life_time = chosen.packet_life_time;
+                    records.alternate.packet_life_time = chosen.packet_life_time;
+                    records.retry_count = Some(chosen.retry_count);
+                    stats::count(Stat::TimersSet);
+                    if inner.rearm.is_some() {
+                        // SAFETY: `dev` is registered.
+                        inner.rearm = unsafe { rearm::machine(dev, param, chosen) }.ok();
+                    }
+                }
                 inner.path = Path::from_record(primary.port, &records.primary);
-                inner.alternate = Some(Path::from(&alternate));
+                inner.alternate = Some(Path::from_record(alternate.port, &records.alternate));
                 inner.disjoint = Some(alternate.disjoint);
                 inner.saved = Some(saved);
                 stats::count(Stat::AlternateOffered);

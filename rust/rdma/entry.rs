@@ -40,6 +40,7 @@ unsafe extern "C" fn send_req(id: *mut rdma::ib_cm_id, param: *mut rdma::ib_cm_r
         if offered.is_some() {
             copy.primary_path = &mut records.primary;
             copy.alternate_path = &mut records.alternate;
+            copy.retry_count = records.retry_count.unwrap_or(copy.retry_count);
         }
         let ret = rdma::ib_send_cm_req(id, &mut copy);
         if ret != 0 {

@@ -38,6 +38,8 @@ pub(crate) struct News {
     pub(crate) path_mig_err: bool,
     /// A port or the subnet has changed.
     pub(crate) kick: bool,
+    /// An operator wants it to return to its first path.
+    pub(crate) failback: bool,
     messages: KVec<Message>,
 }
 
@@ -48,6 +50,7 @@ impl News {
             path_mig: false,
             path_mig_err: false,
             kick: false,
+            failback: false,
             messages: KVec::new(),
         }
     }

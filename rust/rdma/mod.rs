@@ -17,6 +17,7 @@ mod device;
 mod entry;
 mod entry_qp;
 mod events;
+mod failback;
 mod follow;
 mod gid;
 mod handlers;

@@ -3,6 +3,7 @@
 //! Module parameters, which live in `rust/helpers.c`.
 
 use super::bindings as rdma;
+use crate::apm::failback::Mode;
 use crate::apm::policy;
 use kernel::ffi::c_char;
 use kernel::prelude::*;
@@ -73,6 +74,32 @@ pub(crate) fn proactive() -> bool {
 pub(crate) fn rearm() -> bool {
     // SAFETY: No preconditions.
     unsafe { rdma::apm_rearm() }
+}
+
+/// `timers`.
+pub(crate) fn timers() -> bool {
+    // SAFETY: No preconditions.
+    unsafe { rdma::apm_timers() }
+}
+
+/// `keep_alive_ms`, in milliseconds.
+pub(crate) fn keep_alive_ms() -> u32 {
+    // SAFETY: No preconditions.
+    unsafe { rdma::apm_keep_alive_ms() }
+}
+
+/// `failback`.
+pub(crate) fn failback() -> Mode {
+    // SAFETY: No preconditions.
+    let place = unsafe { rdma::apm_failback() };
+    let mode = usize::try_from(place).ok().and_then(|n| Mode::ALL.get(n));
+    mode.copied().unwrap_or(Mode::Off)
+}
+
+/// `failback_hold_ms`, in milliseconds.
+pub(crate) fn failback_hold_ms() -> u64 {
+    // SAFETY: No preconditions.
+    unsafe { rdma::apm_failback_hold_ms() }.into()
 }
 
 /// Asked by the C side whether a list parameter is well-formed, before the module's init runs.

@@ -19,7 +19,7 @@ use crate::apm::path::Alternate;
 use crate::apm::rearm::{Action, Event, Rearm, Times};
 use crate::apm::state;
 use crate::apm::stats::Stat;
-use crate::apm::timers::{exhaustion_ms, qp_timeout};
+use crate::apm::timers::{exhaustion_ms, qp_timeout, Timers};
 use crate::wire::cm::lap::{Kind, Lap};
 use crate::wire::cm::Ids;
 use kernel::bindings;
@@ -44,15 +44,15 @@ fn jitter() -> u32 {
 pub(super) unsafe fn machine(
     dev: *mut rdma::ib_device,
     param: &rdma::ib_cm_req_param,
-    packet_life_time: u8,
+    timers: Timers,
 ) -> Result<KBox<Rearm>> {
     // SAFETY: By the function's contract.
-    let timeout = qp_timeout(unsafe { ack_delay(dev) }, packet_life_time);
-    let most = exhaustion_ms(timeout, param.retry_count).map_or(NEVER_MS, |(_, most)| most);
+    let timeout = qp_timeout(unsafe { ack_delay(dev) }, timers.packet_life_time);
+    let most = exhaustion_ms(timeout, timers.retry_count).map_or(NEVER_MS, |(_, most)| most);
     let times = Times::of_req(
         param.remote_cm_response_timeout,
         param.local_cm_response_timeout,
-        packet_life_time,
+        timers.packet_life_time,
         param.max_cm_retries,
         most,
     );

@@ -30,7 +30,7 @@ BETWEEN = ("a0", 2)
 def survive(vm, name, fault):
     """Verified I/O while `fault(fabric)` happens: no error, no reconnect, the other pair of switches carries on."""
     fabric = Fabric(vm, topology=PAIRS).up()
-    apm = Apm(vm).up()
+    apm = Apm(vm, rearm=0).up()
     fabric, disk = storage(vm, name, fabric)
     connections = wait_armed(vm)
     apm.wait_connections(2 * connections)

@@ -53,7 +53,7 @@ def test_profiles(vm, name, profile):
 def test_each_knob(vm):
     """Each peculiarity alone: armed, cut, migrated, followed by the CM, and gone when disconnected."""
     fabric = Fabric(vm).up()
-    apm = Apm(vm).up()
+    apm = Apm(vm, proactive=0, rearm=0).up()
     Ipoib(fabric).up()
     nvme = Nvme(vm, keep_alive=30).serve()
     for knob in KNOBS:
