@@ -13,8 +13,10 @@ use super::conn::{Connection, Side};
 use super::connect::verdict;
 use super::events::Hint;
 use super::name::Name;
+use super::params;
 use super::path;
 use super::qp::QpRef;
+use super::rearm;
 use super::service::Service;
 use super::stats;
 use crate::apm::policy::{self, Verdict};
@@ -124,6 +126,11 @@ impl Service {
             inner.peer_node = request.node_guid;
             inner.path = request.primary;
             inner.alternate = request.alternate;
+            inner.response_timeout = request.patience.remote_response;
+            if verdict == Verdict::Serve && params::rearm() {
+                // SAFETY: `id` is live, and with it its device.
+                inner.rearm = unsafe { rearm::machine(dev, Side::Passive, &request.patience) }.ok();
+            }
         }
         inner.was_offered = offered;
         inner.peer_qpn = attr.dest_qp_num;

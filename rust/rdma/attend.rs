@@ -18,10 +18,10 @@ use super::qp::QpRef;
 use super::rearm::Scene;
 use super::service::Service;
 use super::stats;
+use crate::apm::path::Disjoint;
 use crate::apm::rearm;
 use crate::apm::state::{Action, Event, PathMigState, State};
 use crate::apm::stats::Stat;
-use crate::wire::cm::lap::Status;
 use kernel::sync::Arc;
 
 impl Service {
@@ -101,9 +101,12 @@ impl Service {
         // SAFETY: The mutex is held and the connection not dead.
         if inner.is_new && sampled.is_some() && unsafe { cm::is_established(scene.conn.id()) } {
             inner.is_new = false;
-            let loaded = inner.state().may_migrate().then_some(());
-            let loaded = loaded.and(inner.alternate.map(|alternate| alternate.key()));
-            let loaded = loaded.zip(inner.disjoint);
+            // What was not chosen here is as good as it gets.
+            let disjoint = inner.disjoint.unwrap_or(Disjoint::Ports);
+            let loaded = inner
+                .alternate
+                .filter(|_| inner.state().may_migrate())
+                .map(|alternate| (alternate.key(), disjoint));
             self.rearm(scene, inner, rearm::Event::Established(loaded));
             if matches!(inner.state(), State::Unprotected(reason) if reason.may_pass()) {
                 self.rearm(scene, inner, rearm::Event::Seek);
@@ -114,11 +117,7 @@ impl Service {
             inner.nudge = None;
             inner.searching = false;
             inner.seek = false;
-            if inner.rearm.is_some() {
-                self.rearm(scene, inner, rearm::Event::Migrated { told });
-            } else if !told {
-                let _ = self.tell(scene, inner);
-            }
+            self.rearm(scene, inner, rearm::Event::Migrated { told });
         }
         if core::mem::take(&mut inner.seek) {
             self.rearm(scene, inner, rearm::Event::Seek);
@@ -135,13 +134,6 @@ impl Service {
     fn message(&self, scene: &Scene<'_>, inner: &mut Inner, message: &Message) {
         let event = match message {
             Message::Lap(arrived) => return self.lap(scene, inner, arrived),
-            Message::Apr(apr) if inner.notice == Some(apr.tid) => {
-                inner.notice = None;
-                if apr.status != Status::SAME_AS_PRIMARY {
-                    return;
-                }
-                rearm::Event::PeerSeen
-            }
             Message::Rep => rearm::Event::RepAgain,
             Message::Apr(apr) => rearm::Event::Apr {
                 tid: apr.tid,

@@ -119,7 +119,7 @@ pub(crate) struct Inner {
     pub(crate) response_timeout: u8,
     /// Whether the CM has been brought along.
     pub(crate) follow: Follow,
-    /// How it is armed again: active side, where it is served.
+    /// How it is armed again, where it is served.
     pub(crate) rearm: Option<KBox<Rearm>>,
     /// The way back to the path that it began with: active side.
     pub(crate) failback: Option<Failback>,
@@ -135,8 +135,6 @@ pub(crate) struct Inner {
     pub(crate) searching: bool,
     /// What is remembered of the peer's LAPs.
     pub(crate) laps: Laps,
-    /// Transaction id of the notice whose answer is waited for.
-    pub(crate) notice: Option<u64>,
     /// Number of the nudge whose completion is waited for.
     pub(crate) nudge: Option<u32>,
     /// When it is to be looked at again, on the clock of the pacer, which alone writes this.
@@ -224,7 +222,6 @@ impl Connection {
                     seek: false,
                     searching: false,
                     laps: Laps::new(),
-                    notice: None,
                     nudge: None,
                     due: None,
                 }),

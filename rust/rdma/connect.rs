@@ -12,7 +12,7 @@ use super::name::Name;
 use super::params::{self, Params};
 use super::path::{self, Path};
 use super::qp::QpRef;
-use super::rearm;
+use super::rearm::{self, Patience};
 use super::requests;
 use super::service::Service;
 use super::stats;
@@ -153,14 +153,20 @@ impl Service {
             return None;
         };
         // SAFETY: Checked to be there by `path::primary`.
-        let given = Timers {
-            packet_life_time: unsafe { (*param.primary_path).packet_life_time },
-            retry_count: param.retry_count,
+        let life = unsafe { (*param.primary_path).packet_life_time };
+        let mut patience = Patience {
+            remote_response: param.remote_cm_response_timeout,
+            local_response: param.local_cm_response_timeout,
+            cm_retries: param.max_cm_retries,
+            timers: Timers {
+                packet_life_time: life,
+                retry_count: param.retry_count,
+            },
         };
         // SAFETY: `id` is live.
         if params::rearm() && unsafe { self.handlers.cover(id) } {
             // SAFETY: `dev` is registered.
-            let machine = unsafe { rearm::machine(dev, param, given) };
+            let machine = unsafe { rearm::machine(dev, Side::Active, &patience) };
             let mut inner = conn.lock();
             inner.rearm = machine.ok();
             inner.response_timeout = param.remote_cm_response_timeout;
@@ -214,14 +220,15 @@ impl Service {
             Ok((alternate, saved)) if !inner.dead => {
                 inner.apply(Event::Offer);
                 // SAFETY: `dev` is registered.
-                if let Some(chosen) = unsafe { timers(dev, given, records) } {
+                if let Some(chosen) = unsafe { timers(dev, patience.timers, records) } {
                     records.primary.packet_life_time = chosen.packet_life_time;
                     records.alternate.packet_life_time = chosen.packet_life_time;
                     records.retry_count = Some(chosen.retry_count);
                     stats::count(Stat::TimersSet);
                     if inner.rearm.is_some() {
+                        patience.timers = chosen;
                         // SAFETY: `dev` is registered.
-                        inner.rearm = unsafe { rearm::machine(dev, param, chosen) }.ok();
+                        inner.rearm = unsafe { rearm::machine(dev, Side::Active, &patience) }.ok();
                     }
                 }
                 inner.path = Path::from_record(primary.port, &records.primary);

@@ -5,7 +5,7 @@
 //! Locks: the mutex of the connection; see `conn.rs`.
 
 use super::attend::happen;
-use super::conn::Inner;
+use super::conn::{Inner, Side};
 use super::hook::InFlight;
 use super::params;
 use super::rearm::Scene;
@@ -24,7 +24,12 @@ impl Service {
         inner: &mut Inner,
         asked: bool,
     ) -> Option<u64> {
-        if inner.rearm.is_none() || inner.is_new || inner.is_closed() {
+        // If both sides returned, each would undo what the other one has done.
+        if scene.conn.side == Side::Passive
+            || inner.rearm.is_none()
+            || inner.is_new
+            || inner.is_closed()
+        {
             return None;
         }
         let now = self.pacer.now();

@@ -22,9 +22,10 @@ use crate::apm::lap::{
     judge, Bucket, Connection, Facts, History, Port, Question, Seen, Source, Verdict,
 };
 use crate::apm::path::{FullPath, LocalPort};
+use crate::apm::rearm;
 use crate::apm::state::{Event, PathMigState, State};
 use crate::apm::stats::Stat;
-use crate::wire::cm::lap::{Apr, Lap, Status};
+use crate::wire::cm::lap::{Apr, Kind, Lap, Status};
 
 /// LAPs of one connection that are judged at once, and how often one more is, in milliseconds.
 const BURST: u32 = 16;
@@ -88,9 +89,11 @@ impl Service {
         if !inner.laps.bucket.take(self.pacer.now()) {
             return stats::count(Stat::LapsLimited);
         }
-        let tid = arrived.lap.tid;
+        if arrived.source.is_on(&inner.path.way) {
+            self.rearm(scene, inner, rearm::Event::PeerSeen);
+        }
         if arrived.from_peer {
-            match inner.laps.history.begin(tid) {
+            match inner.laps.history.begin(&arrived.lap) {
                 Seen::New => {}
                 Seen::Answered(status) => return answer(scene, inner, arrived, status),
                 Seen::Stale => return,
@@ -161,6 +164,14 @@ impl Service {
                 Verdict::Force(_) => {
                     case.forced = true;
                     happen(inner, scene.qp, Event::Force);
+                    if inner.moved {
+                        // The peer is there already.
+                        inner.untold = false;
+                        self.after_look(scene, inner, None);
+                        if lap.kind == Kind::Notice {
+                            break Verdict::Answer(Status::LOADED);
+                        }
+                    }
                 }
                 verdict => break verdict,
             }
@@ -169,24 +180,26 @@ impl Service {
     }
 
     fn carry_out(&self, scene: &Scene<'_>, inner: &mut Inner, arrived: &Arrived, verdict: Verdict) {
-        let tid = arrived.lap.tid;
         // The peer may have sent another one while subnet administration was asked.
-        let stale = arrived.from_peer && !inner.laps.history.is_latest(tid);
+        let stale = arrived.from_peer && !inner.laps.history.is_latest(&arrived.lap);
         let status = match verdict {
             Verdict::Answer(status) => status,
             Verdict::Load(_) if stale => return,
             Verdict::Load(way) if load(scene, inner, &arrived.lap, way) => Status::LOADED,
             Verdict::Load(_) => Status::REJECTED,
             Verdict::Drop | Verdict::Ask(_) | Verdict::Force(_) => {
-                return inner.laps.history.dropped(tid);
+                return inner.laps.history.dropped(&arrived.lap);
             }
         };
         if arrived.from_peer || status == Status::LOADED {
             // A believed one is the peer's, wherever it came from.
-            let _ = inner.laps.history.begin(tid);
-            inner.laps.history.answered(tid, status);
+            let _ = inner.laps.history.begin(&arrived.lap);
+            inner.laps.history.answered(&arrived.lap, status);
         }
         answer(scene, inner, arrived, status);
+        if matches!(verdict, Verdict::Load(_)) && status == Status::LOADED {
+            self.rearm(scene, inner, rearm::Event::Served);
+        }
     }
 }
 
@@ -207,6 +220,7 @@ fn connection(scene: &Scene<'_>, inner: &Inner, lap: &Lap) -> Option<Connection>
         in_use: inner.path.way,
         loaded: inner.alternate.map(|alternate| alternate.way),
         mig: mig.unwrap_or(PathMigState::Migrated),
+        told: inner.rearm.as_ref().is_none_or(|rearm| rearm.is_told()),
         ca_guid: inner.peer_node,
         node_guid: 0,
     })

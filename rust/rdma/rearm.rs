@@ -7,7 +7,7 @@
 
 use super::attend::happen;
 use super::bindings as rdma;
-use super::conn::{Connection, Inner};
+use super::conn::{Connection, Inner, Side};
 use super::device::Device;
 use super::lookup::Refused;
 use super::path::Path;
@@ -36,29 +36,50 @@ fn jitter() -> u32 {
     unsafe { bindings::get_random_u32() }
 }
 
-/// The machine for a connection whose REQ is about to be sent.
+/// What a REQ says about time, from one end.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    /// Within what time the other end's CM answers: 4.096 us x 2^n.
+    pub(crate) remote_response: u8,
+    /// Within what time this end's does.
+    pub(crate) local_response: u8,
+    /// How often a message of the CM is repeated.
+    pub(crate) cm_retries: u8,
+    /// What the HCA is told.
+    pub(crate) timers: Timers,
+}
+
+/// The machine for a connection that is being set up.
 ///
 /// # Safety
 ///
 /// `dev` stays registered during this call.
 pub(super) unsafe fn machine(
     dev: *mut rdma::ib_device,
-    param: &rdma::ib_cm_req_param,
-    timers: Timers,
+    side: Side,
+    patience: &Patience,
 ) -> Result<KBox<Rearm>> {
+    let Timers {
+        packet_life_time,
+        retry_count,
+    } = patience.timers;
     // SAFETY: By the function's contract.
-    let timeout = qp_timeout(unsafe { ack_delay(dev) }, timers.packet_life_time);
-    let most = exhaustion_ms(timeout, timers.retry_count).map_or(NEVER_MS, |(_, most)| most);
+    let timeout = qp_timeout(unsafe { ack_delay(dev) }, packet_life_time);
+    let most = exhaustion_ms(timeout, retry_count).map_or(NEVER_MS, |(_, most)| most);
     let times = Times::of_req(
-        param.remote_cm_response_timeout,
-        param.local_cm_response_timeout,
-        timers.packet_life_time,
-        param.max_cm_retries,
+        patience.remote_response,
+        patience.local_response,
+        packet_life_time,
+        patience.cm_retries,
         most,
     );
     // SAFETY: No preconditions.
     let tid = unsafe { bindings::get_random_u64() };
-    Ok(KBox::new(Rearm::new(times, tid), GFP_KERNEL)?)
+    let machine = match side {
+        Side::Active => Rearm::active(times, tid),
+        Side::Passive => Rearm::passive(times, tid),
+    };
+    Ok(KBox::new(machine, GFP_KERNEL)?)
 }
 
 /// How long the HCA may take to send an ACK: 4.096 us x 2^n.
@@ -97,7 +118,7 @@ impl Service {
             }
             next = match step.action {
                 Action::None => None,
-                Action::Tell => self.tell(scene, inner),
+                Action::Tell { tid } => self.tell(scene, inner, tid),
                 Action::Search { better } => self.search(scene, inner, better),
                 Action::Send { tid, alternate } => {
                     self.send_lap(scene, inner, tid, &alternate);
@@ -120,14 +141,13 @@ impl Service {
     }
 
     /// Tells the peer of a migration.
-    pub(super) fn tell(&self, scene: &Scene<'_>, inner: &mut Inner) -> Option<Event> {
+    fn tell(&self, scene: &Scene<'_>, inner: &mut Inner, tid: u64) -> Option<Event> {
         if self.nudge(scene, inner) {
             return None;
         }
         let path = inner.path;
-        if let Ok(tid) = self.send(scene, inner, None, &path, Kind::Notice) {
+        if self.send(scene, inner, tid, &path, Kind::Notice).is_ok() {
             stats::count(Stat::NoticesSent);
-            inner.notice = Some(tid);
         }
         Some(Event::NoNudge)
     }
@@ -169,23 +189,13 @@ impl Service {
 
     fn send_lap(&self, scene: &Scene<'_>, inner: &mut Inner, tid: u64, alternate: &Alternate) {
         let path = Path::from(alternate);
-        if self
-            .send(scene, inner, Some(tid), &path, Kind::Ordinary)
-            .is_ok()
-        {
+        if self.send(scene, inner, tid, &path, Kind::Ordinary).is_ok() {
             stats::count(Stat::LapsSent);
         }
     }
 
     /// Sends a LAP that names `path`, along the path in use. Lost or not sent is all the same.
-    fn send(
-        &self,
-        scene: &Scene<'_>,
-        inner: &Inner,
-        tid: Option<u64>,
-        path: &Path,
-        kind: Kind,
-    ) -> Result<u64> {
+    fn send(&self, scene: &Scene<'_>, inner: &Inner, tid: u64, path: &Path, kind: Kind) -> Result {
         let used = inner.path;
         let port = scene.device.port(used.port).ok_or(ENODEV)?;
         let id = scene.conn.id();
@@ -199,18 +209,16 @@ impl Service {
             )
         };
         let life = path.packet_life_time.min(used.packet_life_time);
-        let mut lap = Lap {
+        let lap = Lap {
+            tid,
             ids: Ids { local, remote },
             qpn: inner.peer_qpn,
             remote_cm_response_timeout: inner.response_timeout,
             alternate: path.to_cm(qp_timeout(delay, life)),
             kind,
-            ..Default::default()
         };
-        port.cm.send(&used, tid, |tid, mad| {
-            lap.tid = tid;
-            lap.write(mad)
-        })
+        port.cm.send(&used, Some(tid), |_, mad| lap.write(mad))?;
+        Ok(())
     }
 
     /// Posts a nudge; whether one is on its way.

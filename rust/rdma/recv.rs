@@ -138,11 +138,9 @@ impl Service {
         let Some(conn) = self.table.find_comm(ids.remote) else {
             return Fate::Pass;
         };
-        let inner = conn.lock();
-        if inner.rearm.is_none() && inner.notice.is_none() {
+        if conn.lock().rearm.is_none() {
             return Fate::Pass;
         }
-        drop(inner);
         conn.note(|news| news.add(message));
         self.wake(&conn);
         Fate::Taken
@@ -178,8 +176,13 @@ impl Service {
                 if inner.hands_off {
                     return Fate::Pass;
                 }
-                // SAFETY: As above; a GRH is there where the flags say so.
-                let (source, path_bits) = unsafe { source(wc) };
+                // SAFETY: As above.
+                let (mut source, path_bits) = unsafe { source(wc) };
+                let device = self.devices.enter(conn.device());
+                let address = device.and_then(|device| device.address(port));
+                if let Some((_, lid)) = address {
+                    source.local_lid = lid | u16::from(path_bits);
+                }
                 let arrived = Arrived {
                     lap: *lap,
                     source,
@@ -197,7 +200,7 @@ impl Service {
     }
 }
 
-/// Where a MAD came from, and the LMC bits of where it came to.
+/// Where a MAD came from, and the LMC bits of where it came to; `local_lid` is left to the caller.
 ///
 /// # Safety
 ///
@@ -210,6 +213,7 @@ unsafe fn source(wc: *mut rdma::ib_mad_recv_wc) -> (Source, u8) {
         let grh = (*wc).recv_buf.grh;
         let source = Source {
             lid: completion.slid as u16,
+            local_lid: 0,
             gid: (has_grh && !grh.is_null()).then(|| gid::read(&(*grh).sgid)),
         };
         (source, completion.dlid_path_bits)

@@ -17,7 +17,9 @@ use super::bindings as rdma;
 use super::device::Devices;
 use super::gid::GidRef;
 use super::path::Path;
+use super::rearm::Patience;
 use crate::apm::path::FullPath;
+use crate::apm::timers::Timers;
 use crate::wire::cm::path::CmPath;
 use crate::wire::cm::req::Req;
 use crate::wire::Gid;
@@ -37,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) primary: Path,
     /// The alternate path.
     pub(crate) alternate: Option<Path>,
+    /// What it says about time.
+    pub(crate) patience: Patience,
     /// The alternate is not on the HCA that the REQ came to.
     pub(crate) foreign: bool,
 }
@@ -84,6 +88,15 @@ impl Requests {
                 node_guid: req.ca_guid,
                 primary: path(dev, &req.primary, req),
                 alternate: req.alternate.as_ref().map(|a| path(dev, a, req)),
+                patience: Patience {
+                    remote_response: req.local_cm_response_timeout,
+                    local_response: req.remote_cm_response_timeout,
+                    cm_retries: req.max_cm_retries,
+                    timers: Timers {
+                        packet_life_time: req.primary.ack_timeout.saturating_sub(1),
+                        retry_count: req.retry_count,
+                    },
+                },
                 foreign: req
                     .alternate
                     .is_some_and(|a| !is_on(devices, dev, &a.remote_gid)),
