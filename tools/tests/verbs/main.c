@@ -2,6 +2,7 @@
 /*
  * Runs the tests when it is loaded, one line each in the kernel's log:
  * "verbs: ok NAME" or "verbs: FAIL NAME". Loading fails when one of them does.
+ * With pairs=N it makes so many connections instead, and says what they take.
  */
 #define pr_fmt(fmt) "verbs: " fmt
 
@@ -12,6 +13,10 @@
 static char *devices = "vhca0,vhca1";
 module_param(devices, charp, 0);
 MODULE_PARM_DESC(devices, "The requesting and the responding HCA; port 1 of each is used");
+
+static unsigned int pairs;
+module_param(pairs, uint, 0);
+MODULE_PARM_DESC(pairs, "Instead of the tests: so many connections at once");
 
 struct ib_device *verbs_device[2];
 
@@ -68,6 +73,8 @@ static int __init verbs_init(void)
 	if (!verbs_device[0] || !verbs_device[1]) {
 		pr_err("devices=%s: not two devices that are there\n", devices);
 		ret = -ENODEV;
+	} else if (pairs) {
+		ret = run_many(pairs);
 	} else if (run(memory_tests) | run(queue_tests) | run(srq_tests)) {
 		ret = -EIO;
 	}

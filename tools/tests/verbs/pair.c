@@ -22,11 +22,15 @@ static void on_completion(struct ib_cq *cq, void *context)
 	atomic_inc(&s->told);
 }
 
-static int side_open(struct side *s, struct ib_device *device, bool srq)
+/* Makes a queue pair of a side that has all else. */
+int side_make_qp(struct side *s)
 {
 	struct ib_qp_init_attr init = {
 		.event_handler = on_event,
 		.qp_context = s,
+		.send_cq = s->cq,
+		.recv_cq = s->cq,
+		.srq = s->srq,
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_ALL_WR,
 		.cap = {
@@ -36,13 +40,21 @@ static int side_open(struct side *s, struct ib_device *device, bool srq)
 			.max_recv_sge = 2,
 		},
 	};
+
+	s->qp = ib_create_qp(s->pd, &init);
+	return PTR_ERR_OR_ZERO(s->qp);
+}
+
+static int side_open(struct side *s, struct ib_device *device, bool srq,
+		     unsigned int cqe)
+{
 	struct ib_srq_init_attr srq_init = {
 		.event_handler = on_event,
 		.srq_context = s,
 		.attr = { .max_wr = 4, .max_sge = 1 },
 		.srq_type = IB_SRQT_BASIC,
 	};
-	struct ib_cq_init_attr cq_attr = { .cqe = 4 * DEPTH };
+	struct ib_cq_init_attr cq_attr = { .cqe = cqe ?: 4 * DEPTH };
 	struct ib_port_attr port;
 	int ret;
 
@@ -68,16 +80,11 @@ static int side_open(struct side *s, struct ib_device *device, bool srq)
 		s->srq = ib_create_srq(s->pd, &srq_init);
 		if (IS_ERR(s->srq))
 			return PTR_ERR(s->srq);
-		init.srq = s->srq;
 	}
-	init.send_cq = s->cq;
-	init.recv_cq = s->cq;
-	s->qp = ib_create_qp(s->pd, &init);
-	return PTR_ERR_OR_ZERO(s->qp);
+	return side_make_qp(s);
 }
 
-static int side_connect(struct side *s, const struct side *peer, int access,
-			u8 timeout)
+int side_connect(struct side *s, const struct side *peer, int access, u8 timeout)
 {
 	struct ib_qp_attr attr = {
 		.qp_state = IB_QPS_INIT,
@@ -139,9 +146,9 @@ int pair_open(struct pair *p, const struct options *o)
 	int ret;
 
 	memset(p, 0, sizeof(*p));
-	ret = side_open(&p->a, verbs_device[0], false);
+	ret = side_open(&p->a, verbs_device[0], false, o->cqe);
 	if (!ret)
-		ret = side_open(&p->b, verbs_device[1], o->srq);
+		ret = side_open(&p->b, verbs_device[1], o->srq, o->cqe);
 	if (!ret)
 		ret = side_connect(&p->b, &p->a,
 				   o->no_access ? 0 : o->access ?: all, timeout);

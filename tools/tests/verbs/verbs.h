@@ -48,6 +48,8 @@ struct options {
 	u8 timeout;
 	/* @b takes its receives from a shared queue of four. */
 	bool srq;
+	/* Size of the completion queues, instead of what one pair needs. */
+	unsigned int cqe;
 };
 
 struct test {
@@ -60,7 +62,11 @@ extern const struct test memory_tests[], queue_tests[], srq_tests[];
 
 int pair_open(struct pair *p, const struct options *o);
 void pair_close(struct pair *p);
+int side_make_qp(struct side *s);
+int side_connect(struct side *s, const struct side *peer, int access, u8 timeout);
 int side_to_error(struct side *s);
+
+int run_many(unsigned int pairs);
 
 int post_recv(struct side *s, size_t offset, size_t len);
 int post_send(struct side *s, size_t offset, size_t len, int flags);
