@@ -73,6 +73,20 @@ def pytest_runtest_call(item):
     return result
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Put down at once why a scenario failed: pytest itself says so when the last one has ended."""
+    report = yield
+    log = workdir(item) / "failure.log"
+    if report.failed:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        parts = [f"{report.when}\n{report.longreprtext}", *(f"--- {name}\n{text}" for name, text in report.sections)]
+        log.write_text("\n".join(parts) + "\n")
+    elif report.when == "setup":
+        log.unlink(missing_ok=True)
+    return report
+
+
 def report_findings(item):
     findings = []
     for guest in getattr(item, "guests", []):
