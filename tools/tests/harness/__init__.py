@@ -6,6 +6,7 @@ from .fabric import Fabric
 from .fio import Fio
 from .ipoib import Ipoib
 from .iser import Iser
+from .multipath import Multipath
 from .nvme import Nvme
 from .rdma import rdma_qps
 from .srp import Srp
@@ -19,6 +20,7 @@ __all__ = [
     "GuestError",
     "Ipoib",
     "Iser",
+    "Multipath",
     "Nvme",
     "Srp",
     "TestUlp",
