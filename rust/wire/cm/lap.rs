@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! LAP, APR and MRA: how a connection gets another alternate path (IBA 12.6.9 to 12.6.11 and 12.6.6).
+//! LAP, APR and MRA: how a connection gets another alternate path (IBA tables 115, 116 and 107).
 //!
 //! A LAP has 168 bytes of private data, which nobody else is known to use. With zeros there it is what
 //! any implementation understands. Two kinds are ours:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! REQ and REP: how a connection is asked for and accepted (IBA 12.6.5 and 12.6.8).
+//! REQ and REP: how a connection is asked for and accepted (IBA tables 106 and 110).
 
 use super::super::{be16, be64};
 use super::path::CmPath;
