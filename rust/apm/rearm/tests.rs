@@ -423,6 +423,29 @@ fn a_better_alternate_is_sought() {
 }
 
 #[test]
+fn a_better_alternate_that_the_peer_may_have_loaded() {
+    let mut rearm = migrated();
+    let (best, lesser) = two();
+    let mut one = Candidates::default();
+    one.push(lesser);
+    let (tid, _) = sent(rearm.step(Event::Found(one), 100_000, NONE));
+    apr(&mut rearm, tid, Status::LOADED, 100_000);
+    rearm.step(Event::Loaded(true), 100_000, NONE);
+    rearm.step(Event::Sampled(PathMigState::Armed), 100_000, NONE);
+    let (_, now) = tick(&mut rearm);
+    assert_eq!(sent(rearm.step(Event::Found(both()), now, NONE)).1, best);
+    let mut step = Step::NOTHING;
+    for _ in 0..4 {
+        step = tick(&mut rearm).0;
+    }
+    // Nobody knows whether it has, so this is not left alone until the next look for a better one.
+    let timeout = state::Event::NotRearmed(Reason::PeerTimeout);
+    assert_eq!((step.action, step.event), (Action::None, Some(timeout)));
+    let search = Action::Search { better: false };
+    assert_eq!(tick(&mut rearm).0.action, search);
+}
+
+#[test]
 fn a_useless_alternate_is_replaced() {
     let mut rearm = migrated();
     let (tid, first) = sent(rearm.step(Event::Found(both()), 100_000, NONE));
