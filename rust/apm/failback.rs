@@ -24,8 +24,6 @@
 
 use super::path::Key;
 
-/// The default of the hold-down, in milliseconds.
-pub(crate) const HOLD_DOWN_MS: u64 = 10_000;
 /// What it may grow to.
 const MAX_HOLD_DOWN_MS: u64 = 3_600_000;
 /// A path that was used for so many times the hold-down has proved itself.
@@ -43,24 +41,8 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// All of them.
+    /// All of them, in the order of the words for the parameter `failback`.
     pub(crate) const ALL: [Self; 3] = [Self::Off, Self::Manual, Self::Automatic];
-
-    /// The word for it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Manual => "manual",
-            Self::Automatic => "automatic",
-        }
-    }
-
-    /// The mode that this is the word for; white space around it doesn't matter.
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|mode| mode.word() == word.trim())
-    }
 }
 
 /// How a connection is at some time.
@@ -97,23 +79,6 @@ impl Failback {
             doubled: 0,
             returned: false,
         }
-    }
-
-    /// The preferred path.
-    pub(crate) fn preferred(&self) -> Key {
-        self.preferred
-    }
-
-    /// Prefers another path; also where the LIDs of the preferred one have changed.
-    pub(crate) fn prefer(&mut self, path: Key, seen: &Seen, now: u64) {
-        *self = Self {
-            doubled: self.doubled,
-            ..Self::new(path, now)
-        };
-        if seen.in_use != path {
-            self.used_since = None;
-        }
-        self.see(seen, HOLD_DOWN_MS, now);
     }
 
     /// The hold-down as it is now, from what is configured.
@@ -182,7 +147,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const H: u64 = HOLD_DOWN_MS;
+    /// The default.
+    const H: u64 = 10_000;
 
     fn key(port: u32) -> Key {
         Key {
@@ -265,30 +231,6 @@ mod tests {
         now += 10 * 3_600_000;
         f.see(&on(2, true), H, now);
         assert_eq!(f.deadline(Mode::Automatic, H), Some(now + H));
-    }
-
-    #[test]
-    fn another_path_may_be_preferred() {
-        let mut f = failback();
-        f.see(&on(2, true), H, 1_000);
-        f.prefer(key(2), &on(2, true), 2_000);
-        assert_eq!(f.deadline(Mode::Automatic, H), None);
-        f.see(&on(1, true), H, 3_000);
-        assert_eq!(f.deadline(Mode::Automatic, H), Some(13_000));
-        f.prefer(key(2), &on(1, true), 4_000);
-        assert_eq!(
-            (f.preferred(), f.deadline(Mode::Automatic, H)),
-            (key(2), Some(14_000))
-        );
-    }
-
-    #[test]
-    fn words() {
-        for mode in Mode::ALL {
-            assert_eq!(Mode::parse(mode.word()), Some(mode));
-        }
-        assert_eq!(Mode::parse(" manual\n"), Some(Mode::Manual));
-        assert_eq!(Mode::parse("auto"), None);
     }
 
     proptest! {

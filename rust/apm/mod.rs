@@ -20,8 +20,6 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![forbid(unsafe_code)]
-// Decisions come before those who carry them out.
-#![allow(dead_code)]
 
 pub(crate) mod failback;
 pub(crate) mod lap;

@@ -19,6 +19,8 @@
 //!   ends behind the keep-alive, and an HCA that does stretch them loses that race as it would have without
 //!   this module.
 //!
+//! With a keep-alive of seven seconds, which is when NVMe-oF, by default, gives a controller up or later:
+//!
 //! | ACK delay | lifetime | timeout | retries | least | most (x 4) |
 //! |---|---|---|---|---|---|
 //! | up to 14 | 15 | 16 | 5 | 1.6 s | 6.4 s |
@@ -33,14 +35,13 @@
 pub(crate) const TARGET: u8 = 16;
 /// A connection outlives a hole of so many milliseconds with no alternate: a second, and a bit.
 pub(crate) const HOLE_MS: u64 = 1_200;
-/// A keep-alive, in milliseconds, where that of the ULP isn't known: NVMe-oF, by default, gives a
-/// controller up after seven seconds or later.
-pub(crate) const KEEP_ALIVE_MS: u64 = 7_000;
 /// ULPs want as many retries as there are, or nearly so, unless they know better.
 pub(crate) const FEW_RETRIES: u8 = 6;
 /// How often an HCA may stretch a timeout.
 const STRETCH: u64 = 4;
 const MAX_RETRIES: u8 = 7;
+/// No peer's HCA takes longer for an ACK than this: 4.3 s.
+const MAX_ACK_DELAY: u8 = 20;
 
 /// The timeout of a QP, for a path with this packet lifetime, to a peer whose HCA has this ACK delay: what
 /// ib_cm computes. All three are exponents: 4.096 us x 2^n.
@@ -73,6 +74,14 @@ pub(crate) fn exhaustion_ms(timeout: u8, retries: u8) -> Option<(u64, u64)> {
     let least = micros(timeout).saturating_mul(tries);
     let most = least.saturating_mul(STRETCH);
     Some((least.div_ceil(1_000), most.div_ceil(1_000)))
+}
+
+/// The timeout of an alternate path that a peer has named in a LAP: what it says, its ACK delay counted in,
+/// within the bounds of reason. `packet_life_time` is that of the path in use.
+pub(crate) fn alternate_timeout(told: u8, packet_life_time: u8) -> u8 {
+    // 0 would be for ever. Real ACK delays are 15 or 16.
+    let least = qp_timeout(0, packet_life_time);
+    told.clamp(least, qp_timeout(MAX_ACK_DELAY, packet_life_time))
 }
 
 /// ib_cm's milliseconds for 4.096 us x 2^n, by which it repeats its messages.
@@ -139,6 +148,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The default: what NVMe-oF's makes of its own.
+    const KEEP_ALIVE_MS: u64 = 7_000;
+
     fn facts(ack_delay: u8) -> Facts {
         Facts {
             given: Timers {
@@ -179,6 +191,18 @@ mod tests {
         assert_eq!(qp_timeout(31, 31), 31);
         assert_eq!(exhaustion_ms(0, 7), None);
         assert_eq!((cm_ms(20), cm_ms(8), cm_ms(0)), (4_096, 1, 1));
+    }
+
+    #[test]
+    fn what_a_peer_says_of_its_timeout() {
+        assert_eq!(alternate_timeout(16, 15), 16);
+        assert_eq!(alternate_timeout(17, 15), 17);
+        assert_eq!(alternate_timeout(0, 15), 16);
+        assert_eq!(alternate_timeout(31, 15), 20);
+        assert_eq!(alternate_timeout(31, 31), 31);
+        for (told, life) in (0..=255).flat_map(|t| (0..=255).map(move |l| (t, l))) {
+            assert!((1..=31).contains(&alternate_timeout(told, life)));
+        }
     }
 
     #[test]

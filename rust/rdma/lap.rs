@@ -25,6 +25,7 @@ use crate::apm::path::{FullPath, LocalPort};
 use crate::apm::rearm;
 use crate::apm::state::{Event, PathMigState, State};
 use crate::apm::stats::Stat;
+use crate::apm::timers::alternate_timeout;
 use crate::wire::cm::lap::{Apr, Kind, Lap, Status};
 
 /// LAPs of one connection that are judged at once, and how often one more is, in milliseconds.
@@ -242,7 +243,7 @@ fn local_port(scene: &Scene<'_>, inner: &Inner, own: &FullPath) -> Option<LocalP
 fn load(scene: &Scene<'_>, inner: &mut Inner, lap: &Lap, way: FullPath) -> bool {
     let path = Path { way, ..inner.path };
     // How long the peer waits, its ACK delay counted in: so do we, as after a REQ.
-    let timeout = lap.alternate.ack_timeout;
+    let timeout = alternate_timeout(lap.alternate.ack_timeout, way.packet_life_time);
     // SAFETY: The scene has the device's gate, and the QP is one of that device.
     let loaded = unsafe { scene.qp.load_alternate(scene.device.raw(), &path, timeout) };
     if loaded.is_err() {

@@ -58,19 +58,6 @@ impl Rearm {
         self.not_before = now.saturating_add(self.times.rep_ms.saturating_mul(QUIET_REPS));
     }
 
-    pub(super) fn peer_ready(&mut self, now: u64) -> Step {
-        if self.not_before == u64::MAX {
-            return Step::NOTHING;
-        }
-        let was = core::mem::replace(&mut self.not_before, 0);
-        if let Phase::Waiting { until } = &mut self.phase {
-            if *until == was {
-                *until = now;
-            }
-        }
-        Step::NOTHING
-    }
-
     pub(super) fn wanted(&mut self, now: u64, jitter: u32) -> Step {
         match self.phase {
             _ if !self.active => Step::NOTHING,

@@ -131,8 +131,6 @@ pub(crate) enum Event {
     Established(Option<(Key, Disjoint)>),
     /// The peer has repeated its REP.
     RepAgain,
-    /// The peer is known to have the RTU.
-    PeerReady,
     /// An alternate is wanted: there is none, or the one there is is of no use. Active side.
     Seek,
     /// The path of the peer's LAP was loaded, with REARM. Passive side.
@@ -369,7 +367,8 @@ impl Rearm {
     }
 
     /// Whether a LAP of ours waits for its answer.
-    pub(crate) fn is_asking(&self) -> bool {
+    #[cfg(test)]
+    fn is_asking(&self) -> bool {
         matches!(self.phase, Phase::Asking { .. })
     }
 
@@ -379,12 +378,14 @@ impl Rearm {
     }
 
     /// The alternate in the QP.
-    pub(crate) fn loaded(&self) -> Option<Key> {
+    #[cfg(test)]
+    fn loaded(&self) -> Option<Key> {
         self.loaded.map(|(key, _)| key)
     }
 
     /// Whether the peer has ever answered a LAP.
-    pub(crate) fn heard(&self) -> bool {
+    #[cfg(test)]
+    fn heard(&self) -> bool {
         self.heard
     }
 
@@ -401,7 +402,6 @@ impl Rearm {
             }
             Event::Established(loaded) => self.established(loaded, now),
             Event::RepAgain => self.rep_again(now),
-            Event::PeerReady => self.peer_ready(now),
             Event::Seek => self.wanted(now, jitter),
             Event::Served => self.served(now),
             Event::Migrated { told } => self.migrated(told, now, jitter),

@@ -213,8 +213,6 @@ fn no_lap_before_set_up_is_over() {
     );
     other.step(Event::Kick, 10_000, NONE);
     assert_eq!(other.deadline(), Some(13_000));
-    other.step(Event::PeerReady, 10_000, NONE);
-    assert_eq!(tick(&mut other).1, 10_000);
 }
 
 #[test]
@@ -553,7 +551,6 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Established(None)),
         Just(Event::RepAgain),
-        Just(Event::PeerReady),
         Just(Event::Seek),
         any::<bool>().prop_map(|told| Event::Migrated { told }),
         Just(Event::Kick),

@@ -102,7 +102,8 @@ impl Lap {
     }
 }
 
-/// What an APR says of the alternate path: a number of the wire, not all of which have a name.
+/// What an APR says of the alternate path: a number of the wire. Those that are never sent (4 redirect, 9 flow
+/// label, 10 traffic class) have no name here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Status(pub(crate) u8);
 
@@ -115,8 +116,6 @@ impl Status {
     pub(crate) const UNSUPPORTED: Self = Self(2);
     /// Rejected, for a reason of the receiver's own.
     pub(crate) const REJECTED: Self = Self(3);
-    /// To be asked elsewhere.
-    pub(crate) const REDIRECT: Self = Self(4);
     /// It is the path in use.
     pub(crate) const SAME_AS_PRIMARY: Self = Self(5);
     /// QP number.
@@ -125,10 +124,6 @@ impl Status {
     pub(crate) const LID: Self = Self(7);
     /// GID.
     pub(crate) const GID: Self = Self(8);
-    /// Flow label.
-    pub(crate) const FLOW_LABEL: Self = Self(9);
-    /// Traffic class.
-    pub(crate) const TRAFFIC_CLASS: Self = Self(10);
     /// Hop limit.
     pub(crate) const HOP_LIMIT: Self = Self(11);
     /// Packet rate.
@@ -216,16 +211,6 @@ pub(crate) struct Mra {
 }
 
 impl Mra {
-    /// "The answer to `lap` takes so long", in 4.096 us x 2^n.
-    pub(crate) fn to(lap: &Lap, service_timeout: u8) -> Self {
-        Self {
-            tid: lap.tid,
-            ids: lap.ids.reversed(),
-            message: Mraed::Lap,
-            service_timeout,
-        }
-    }
-
     /// Reads an MRA; `None` where the MAD is none.
     pub(crate) fn parse(mad: &[u8]) -> Option<Self> {
         let body = body(mad, Attribute::Mra)?;
@@ -240,19 +225,5 @@ impl Mra {
             },
             service_timeout: body.get(9)? >> 3,
         })
-    }
-
-    /// Lays out the MAD; `None` only where the buffer is shorter than one.
-    pub(crate) fn write(&self, mad: &mut [u8]) -> Option<()> {
-        Attribute::Mra.write(self.tid, mad)?;
-        let body = mad.get_mut(HEADER_LEN..)?;
-        self.ids.put(body)?;
-        let message: u8 = match self.message {
-            Mraed::Req => 0,
-            Mraed::Rep => 1,
-            Mraed::Lap => 2,
-            Mraed::Reserved => 3,
-        };
-        put(body, 8, [message << 6, self.service_timeout << 3])
     }
 }

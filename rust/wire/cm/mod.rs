@@ -5,17 +5,13 @@
 //! To take a message apart, do the following:
 //!
 //! * ask [`attribute`] what it is: it costs a few comparisons, for the one MAD in many that matters;
-//! * let `parse` of [`req::Req`], [`req::Rep`], [`lap::Lap`], [`lap::Apr`] or [`lap::Mra`] read it; of any
-//!   other message with two communication ids [`Ids::parse`] tells the connection.
+//! * let `parse` of [`req::Req`], [`req::Rep`], [`lap::Lap`], [`lap::Apr`] or [`lap::Mra`] read it.
 //!
 //! Sender and receiver call the same port by different names: *local* in a message is local to its
 //! sender. [`path::CmPath::reversed`] changes sides.
 //!
 //! All integers are in host byte order. Layouts: `include/rdma/ibta_vol1_c12.h`, whose offsets count from
 //! behind the 24 bytes of the MAD header, as they do here.
-
-// Writers and parsers come before their callers.
-#![allow(dead_code)]
 
 use super::{be16, be64, bytes, put, sa::MAD_LEN};
 
@@ -131,14 +127,6 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Reads them; `None` where the MAD has not both: a REQ, or no message of the CM.
-    pub(crate) fn parse(mad: &[u8]) -> Option<Self> {
-        match attribute(mad)? {
-            Attribute::Req => None,
-            other => Self::of(body(mad, other)?),
-        }
-    }
-
     fn of(body: &[u8]) -> Option<Self> {
         Some(Self {
             local: be32(body, 0)?,
