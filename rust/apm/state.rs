@@ -348,3 +348,8 @@ pub(crate) fn step(state: State, event: Event) -> (State, Actions) {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #[path = "state_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#[path = "state_qp_tests.rs"]
+mod qp_tests;

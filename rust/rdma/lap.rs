@@ -18,9 +18,9 @@ use super::rearm::Scene;
 use super::resolve::NodeOf;
 use super::service::Service;
 use super::stats;
-use crate::apm::lap::{
-    judge, Bucket, Connection, Facts, History, Port, Question, Seen, Source, Verdict,
-};
+use crate::apm::lap::bucket::Bucket;
+use crate::apm::lap::history::{History, Seen};
+use crate::apm::lap::{judge, Connection, Facts, Port, Question, Source, Verdict};
 use crate::apm::path::{FullPath, LocalPort};
 use crate::apm::rearm;
 use crate::apm::state::{Event, PathMigState, State};

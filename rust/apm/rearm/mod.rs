@@ -40,8 +40,11 @@ use super::state::{self, PathMigState};
 use super::timers::cm_ms;
 use crate::wire::cm::lap::Status;
 
+mod candidates;
 mod flow;
 mod offer;
+
+pub(crate) use candidates::Candidates;
 
 /// Candidates of one search.
 pub(crate) const MAX_CANDIDATES: usize = 4;
@@ -82,43 +85,6 @@ impl Times {
             rep_ms: cm_ms(local_cm_response_timeout).saturating_add(there_and_back),
             exhaustion_ms,
         }
-    }
-}
-
-/// Alternates to offer, the best first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Candidates {
-    list: [Option<Alternate>; MAX_CANDIDATES],
-}
-
-impl Candidates {
-    /// Adds one behind the others; what finds no room is not the best.
-    pub(crate) fn push(&mut self, alternate: Alternate) {
-        if let Some(free) = self.list.iter_mut().find(|slot| slot.is_none()) {
-            *free = Some(alternate);
-        }
-    }
-
-    fn retain(&mut self, wanted: impl Fn(&Alternate) -> bool) {
-        for slot in &mut self.list {
-            *slot = slot.filter(&wanted);
-        }
-    }
-
-    /// Takes the best out: the first that has not failed, or else the one whose failure is the longest ago.
-    /// `failed` has the earliest first.
-    fn take(&mut self, failed: &[Option<Key>]) -> Option<Alternate> {
-        let all = || self.list.iter().flatten();
-        let fresh = all().find(|a| !failed.contains(&Some(a.key())));
-        let again = || {
-            failed
-                .iter()
-                .flatten()
-                .find_map(|key| all().find(|a| a.key() == *key))
-        };
-        let best = *fresh.or_else(again)?;
-        self.retain(|a| a.key() != best.key());
-        Some(best)
     }
 }
 
@@ -429,4 +395,12 @@ mod tests;
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod offer_tests;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod sim_tests;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod world;

@@ -31,8 +31,11 @@
 //! Flow label (9) and traffic class (10) may be anything. A peer that names our path in use while our QP is
 //! ARMED has migrated without our noticing: first the QP is forced, then it is judged anew.
 //!
-//! [`History`] remembers what was answered, for a LAP comes again until its APR arrives; [`Bucket`] limits
+//! [`history`] remembers what was answered, for a LAP comes again until its APR arrives; [`bucket`] limits
 //! what a peer can make us do.
+
+pub(crate) mod bucket;
+pub(crate) mod history;
 
 use super::path::{could_belong, in_range, FullPath, LocalPort};
 use super::state::PathMigState;
@@ -295,124 +298,6 @@ fn check_far(conn: &Connection, path: &FullPath, facts: &Facts) -> Result<(), Ve
     }
 }
 
-/// LAPs remembered for a connection.
-const REMEMBERED: usize = 4;
-/// This module counts its transaction ids up: one that is a little lower than the latest is of a LAP that
-/// was overtaken on the way.
-const OVERTAKEN: u64 = 1 << 16;
-
-/// What is known of a LAP that has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Seen {
-    /// Not seen before: it is to be judged.
-    New,
-    /// It is the last one, and this was the answer: to be given again.
-    Answered(Status),
-    /// It is being judged, or the peer has sent another one since: nothing is to be done.
-    Stale,
-}
-
-/// Which LAP: implementations are known that give all LAPs of a connection the same transaction id.
-type Which = (u64, (u16, u16));
-
-/// The last LAPs of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct History {
-    /// The latest first. Without a status it isn't answered yet.
-    list: [Option<(Which, Option<Status>)>; REMEMBERED],
-}
-
-impl History {
-    /// Of no LAP.
-    pub(crate) const NONE: Self = Self {
-        list: [None; REMEMBERED],
-    };
-
-    fn which(lap: &Lap) -> Which {
-        let path = &lap.alternate;
-        (lap.tid, (path.local_lid, path.remote_lid))
-    }
-
-    /// Looks a LAP up and, where it is new, notes it as being judged.
-    pub(crate) fn begin(&mut self, lap: &Lap) -> Seen {
-        let which = Self::which(lap);
-        let mut known = self.list.iter().flatten();
-        let place = known.clone().position(|(w, _)| *w == which);
-        let latest = known.next();
-        match (place, latest) {
-            (Some(0), Some((_, Some(status)))) => Seen::Answered(*status),
-            (Some(_), _) => Seen::Stale,
-            (None, Some(((tid, _), _))) if (1..OVERTAKEN).contains(&tid.wrapping_sub(lap.tid)) => {
-                Seen::Stale
-            }
-            (None, _) => {
-                self.list.rotate_right(1);
-                if let Some(first) = self.list.first_mut() {
-                    *first = Some((which, None));
-                }
-                Seen::New
-            }
-        }
-    }
-
-    /// Whether this LAP is still the latest: it may be acted on. To be asked after each wait, and under the
-    /// lock under which the QP is changed.
-    pub(crate) fn is_latest(&self, lap: &Lap) -> bool {
-        matches!(self.list.first(), Some(Some((w, _))) if *w == Self::which(lap))
-    }
-
-    /// Notes the answer.
-    pub(crate) fn answered(&mut self, lap: &Lap, status: Status) {
-        for (which, answer) in self.list.iter_mut().flatten() {
-            if *which == Self::which(lap) {
-                *answer = Some(status);
-            }
-        }
-    }
-
-    /// Takes a LAP back that was not answered: it may come again, to be judged again.
-    pub(crate) fn dropped(&mut self, lap: &Lap) {
-        if self.is_latest(lap) {
-            self.list.rotate_left(1);
-            if let Some(last) = self.list.last_mut() {
-                *last = None;
-            }
-        }
-    }
-}
-
-/// A limit on how often something may happen: a number at once, and one more in each period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Bucket {
-    size: u64,
-    period_ms: u64,
-    /// When it will have been filled, had nothing been taken since.
-    full_at: u64,
-}
-
-impl Bucket {
-    /// A full one.
-    pub(crate) const fn new(size: u32, period_ms: u32) -> Self {
-        Self {
-            size: size as u64,
-            period_ms: period_ms as u64,
-            full_at: 0,
-        }
-    }
-
-    /// Whether it may happen at the time `now` (milliseconds); if so, that is counted.
-    pub(crate) fn take(&mut self, now: u64) -> bool {
-        let after = self.full_at.max(now).saturating_add(self.period_ms);
-        let span = self.size.saturating_mul(self.period_ms);
-        let allowed = after <= now.saturating_add(span);
-        if allowed {
-            self.full_at = after;
-        }
-        allowed
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-#[path = "lap_tests.rs"]
 mod tests;

@@ -367,67 +367,6 @@ fn kinds_that_are_not_for_us() {
     answers(&unknown, &facts(), Status::UNSUPPORTED);
 }
 
-fn numbered(tid: u64) -> Lap {
-    Lap { tid, ..lap() }
-}
-
-#[test]
-fn a_lap_again() {
-    let mut history = History::default();
-    let (one, two) = (numbered(1), numbered(2));
-    assert_eq!(history.begin(&one), Seen::New);
-    // While SA is asked.
-    assert_eq!(history.begin(&one), Seen::Stale);
-    history.answered(&one, Status::LOADED);
-    assert_eq!(history.begin(&one), Seen::Answered(Status::LOADED));
-    assert_eq!(history.begin(&two), Seen::New);
-    assert!(history.is_latest(&two) && !history.is_latest(&one));
-    // The first one, late: what it asks for was replaced since.
-    assert_eq!(history.begin(&one), Seen::Stale);
-    history.answered(&one, Status::GID);
-    history.dropped(&one);
-    assert_eq!(history.begin(&two), Seen::Stale);
-    // Not answered after all.
-    history.dropped(&two);
-    assert_eq!(history.begin(&two), Seen::New);
-    history.answered(&two, Status::LID);
-    assert_eq!(history.begin(&two), Seen::Answered(Status::LID));
-}
-
-#[test]
-fn a_lap_that_was_overtaken() {
-    let mut history = History::default();
-    assert_eq!(history.begin(&numbered(5)), Seen::New);
-    // Never seen, but earlier.
-    assert_eq!(history.begin(&numbered(4)), Seen::Stale);
-    assert!(history.is_latest(&numbered(5)));
-    assert_eq!(history.begin(&numbered(u64::MAX)), Seen::Stale);
-    // Not so with numbers that don't count up.
-    for tid in [1 << 40, 1 << 20, 1 << 30] {
-        assert_eq!(history.begin(&numbered(tid)), Seen::New);
-    }
-    assert_eq!(history.begin(&numbered(1 << 40)), Seen::Stale);
-    // The same number for another path.
-    let other = Lap {
-        alternate: altered(|p| p.local_lid = 13).alternate,
-        ..numbered(1 << 30)
-    };
-    assert_eq!(history.begin(&other), Seen::New);
-}
-
-#[test]
-fn a_bucket_runs_dry() {
-    let mut bucket = Bucket::new(3, 1_000);
-    let start = 50_000;
-    let taken = |bucket: &mut Bucket, now| (0..10).filter(|_| bucket.take(now)).count();
-    assert_eq!(taken(&mut bucket, start), 3);
-    assert_eq!(taken(&mut bucket, start + 999), 0);
-    assert_eq!(taken(&mut bucket, start + 1_000), 1);
-    assert_eq!(taken(&mut bucket, start + 3_000), 2);
-    assert_eq!(taken(&mut bucket, start + 60_000), 3);
-    assert_eq!(taken(&mut Bucket::new(0, 1_000), start), 0);
-}
-
 fn any_path() -> impl Strategy<Value = CmPath> {
     let port = 0u16..4;
     let values = (0u8..3, 0u8..4, any::<bool>(), 0u8..4);
@@ -514,18 +453,5 @@ proptest! {
             Verdict::Answer(status) => prop_assert!(status != Status::LOADED),
             Verdict::Drop => prop_assert!(!established || !told),
         }
-    }
-
-    /// Over any time, no more than the size and one for each period.
-    #[test]
-    fn a_bucket_holds(steps in prop::collection::vec(0u64..3_000, 1..200)) {
-        let mut bucket = Bucket::new(5, 1_000);
-        let mut now = 10_000;
-        let mut taken = 0;
-        for step in &steps {
-            now += step;
-            taken += u64::from(bucket.take(now));
-        }
-        prop_assert!(taken <= 5 + (now - 10_000) / 1_000);
     }
 }
