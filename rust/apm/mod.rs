@@ -26,6 +26,7 @@ pub(crate) mod lap;
 pub(crate) mod lids;
 pub(crate) mod path;
 pub(crate) mod policy;
+mod ports;
 pub(crate) mod rearm;
 pub(crate) mod reason;
 pub(crate) mod route;

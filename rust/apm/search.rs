@@ -16,15 +16,11 @@
 use super::lids::Lids;
 use super::path::{check, could_belong, in_range};
 pub(crate) use super::path::{Alternate, Disjoint, LocalPort, Primary};
+use super::ports::{Ports, Remote};
 use super::reason::Reason;
 use crate::wire::records::{ForwardingRecord, LinkRecord, NodeRecord, PathRecord, PortInfoRecord};
 use crate::wire::sa::{Failure, Query};
 use crate::wire::Gid;
-
-/// Ports of the local HCA that are considered.
-pub(crate) const MAX_LOCAL: usize = 4;
-/// Ports of the peer's node that are considered.
-pub(crate) const MAX_REMOTE: usize = 8;
 
 /// What the search needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +29,6 @@ pub(crate) enum Next {
     Ask(u32, Query),
     /// Nothing: this is the result.
     Done(Result<Alternate, Reason>),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Remote {
-    prefix: u64,
-    guid: u64,
-    lid: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +51,7 @@ enum Phase {
 /// A search in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Search {
-    primary: Primary,
-    locals: [LocalPort; MAX_LOCAL],
-    local_count: usize,
-    remotes: [Remote; MAX_REMOTE],
-    remote_count: usize,
+    ports: Ports,
     phase: Phase,
     /// The search between the ports of the path in use, once it has begun.
     lids: Option<Lids>,
@@ -93,14 +78,10 @@ fn weight(reason: Reason) -> u8 {
 
 impl Search {
     /// Begins a search. `locals` are all ports of the HCA, the one in use included; of more than
-    /// [`MAX_LOCAL`] the first count.
+    /// four the first count.
     pub(crate) fn new(primary: Primary, locals: &[LocalPort]) -> Self {
         let mut search = Self {
-            primary,
-            locals: [LocalPort::default(); MAX_LOCAL],
-            local_count: 0,
-            remotes: [Remote::default(); MAX_REMOTE],
-            remote_count: 0,
+            ports: Ports::new(primary),
             phase: Phase::NodeByPort,
             lids: None,
             worst: Reason::NoAlternateInSa,
@@ -115,9 +96,8 @@ impl Search {
                 search.fell_out(Reason::PortDown);
             } else if !local.has_pkey {
                 search.fell_out(Reason::PkeyMissing);
-            } else if let Some(slot) = search.locals.get_mut(search.local_count) {
-                *slot = *local;
-                search.local_count = search.local_count.saturating_add(1);
+            } else {
+                search.ports.add_local(*local);
             }
         }
         search
@@ -149,19 +129,22 @@ impl Search {
             match self.phase {
                 Phase::NodeByPort => {
                     return Next::Ask(
-                        self.primary.port,
-                        Query::NodeOfPort(self.primary.dgid.guid()),
+                        self.ports.primary.port,
+                        Query::NodeOfPort(self.ports.primary.dgid.guid()),
                     )
                 }
                 Phase::NodeByLid => {
-                    return Next::Ask(self.primary.port, Query::NodeOfLid(self.primary.dlid))
+                    return Next::Ask(
+                        self.ports.primary.port,
+                        Query::NodeOfLid(self.ports.primary.dlid),
+                    )
                 }
                 Phase::Ports { node, local } => {
-                    let Some(port) = self.local(local) else {
+                    let Some(port) = self.ports.local(local) else {
                         self.phase = Phase::Paths { node, pair: 0 };
                         continue;
                     };
-                    if self.subnet_known(local) {
+                    if self.ports.subnet_known(local) {
                         self.phase = Phase::Ports {
                             node,
                             local: local.saturating_add(1),
@@ -170,7 +153,7 @@ impl Search {
                     }
                     return Next::Ask(port.num, Query::PortsOfNode(node));
                 }
-                Phase::Paths { node, pair } => match self.pair(pair) {
+                Phase::Paths { node, pair } => match self.ports.pair(pair) {
                     None => self.begin_lids(),
                     Some(None) => {
                         self.phase = Phase::Paths {
@@ -182,10 +165,10 @@ impl Search {
                         return Next::Ask(
                             local.num,
                             Query::Paths {
-                                sgid: self.source(&local),
+                                sgid: self.ports.source(&local),
                                 dgid: Gid::new(remote.prefix, remote.guid),
-                                pkey: self.primary.pkey,
-                                sl: self.primary.sl,
+                                pkey: self.ports.primary.pkey,
+                                sl: self.ports.primary.sl,
                             },
                         )
                     }
@@ -196,7 +179,7 @@ impl Search {
                         continue;
                     };
                     if let Some(query) = lids.next() {
-                        return Next::Ask(self.primary.port, query);
+                        return Next::Ask(self.ports.primary.port, query);
                     }
                     let result = lids.result().map_err(|reason| {
                         self.fell_out(reason);
@@ -215,7 +198,7 @@ impl Search {
         let mut records = records.filter(|r| r.node_type == NodeRecord::CHANNEL_ADAPTER);
         match self.phase {
             Phase::NodeByPort => {
-                let guid = self.primary.dgid.guid();
+                let guid = self.ports.primary.dgid.guid();
                 self.phase = match records.find(|r| r.port_guid == guid) {
                     Some(rec) => Phase::Ports {
                         node: rec.node_guid,
@@ -235,19 +218,16 @@ impl Search {
                 };
             }
             Phase::Ports { node, local } => {
-                let prefix = self.local(local).map_or(0, |l| l.gid.prefix());
+                let prefix = self.ports.local(local).map_or(0, |l| l.gid.prefix());
                 for rec in records.filter(|r| r.node_guid == node) {
                     if !could_belong(rec.lid, rec.lid) {
                         continue;
                     }
-                    if let Some(slot) = self.remotes.get_mut(self.remote_count) {
-                        *slot = Remote {
-                            prefix,
-                            guid: rec.port_guid,
-                            lid: rec.lid,
-                        };
-                        self.remote_count = self.remote_count.saturating_add(1);
-                    }
+                    self.ports.add_remote(Remote {
+                        prefix,
+                        guid: rec.port_guid,
+                        lid: rec.lid,
+                    });
                 }
                 self.phase = Phase::Ports {
                     node,
@@ -271,7 +251,7 @@ impl Search {
             return;
         };
         let mut found = None;
-        if let Some(Some((local, remote))) = self.pair(pair) {
+        if let Some(Some((local, remote))) = self.ports.pair(pair) {
             found = records.find_map(|rec| match self.accept(&local, &remote, &rec) {
                 Ok(alternate) => Some(alternate),
                 Err(reason) => {
@@ -340,79 +320,16 @@ impl Search {
 
     #[inline(never)]
     fn begin_lids(&mut self) {
-        self.lids = self
-            .locals
-            .iter()
-            .take(self.local_count)
-            .find(|l| l.num == self.primary.port)
-            .map(|local| match self.fixed {
-                true => Lids::for_established(self.primary, *local),
-                false => Lids::new(self.primary, *local),
-            });
+        self.lids = self.ports.current().map(|local| match self.fixed {
+            true => Lids::for_established(self.ports.primary, local),
+            false => Lids::new(self.ports.primary, local),
+        });
         self.phase = Phase::Lids;
     }
 
     fn fell_out(&mut self, reason: Reason) {
         if weight(reason) > weight(self.worst) {
             self.worst = reason;
-        }
-    }
-
-    fn local(&self, n: usize) -> Option<LocalPort> {
-        self.locals.get(..self.local_count)?.get(n).copied()
-    }
-
-    /// Whether an earlier port in the same subnet has already asked for the peer's ports.
-    fn subnet_known(&self, n: usize) -> bool {
-        let prefix = self.local(n).map(|l| l.gid.prefix());
-        (0..n).any(|earlier| self.local(earlier).map(|l| l.gid.prefix()) == prefix)
-    }
-
-    /// The GID to leave by: a connection keeps the one it has on the port in use.
-    fn source(&self, local: &LocalPort) -> Gid {
-        if local.num == self.primary.port {
-            self.primary.sgid
-        } else {
-            local.gid
-        }
-    }
-
-    /// Whether it is the remote port of the path in use: by GUID or, where that is an alias, by LID.
-    fn is_current(&self, remote: &Remote) -> bool {
-        let guid = self.primary.dgid.guid();
-        let mut known = self.remotes.iter().take(self.remote_count);
-        if known.clone().any(|r| r.guid == guid) {
-            return remote.guid == guid;
-        }
-        // With LMC the base LID may be lower than the LID in use.
-        let owner = known
-            .by_ref()
-            .filter(|r| could_belong(r.lid, self.primary.dlid))
-            .max_by_key(|r| r.lid);
-        owner.is_some_and(|owner| owner.guid == remote.guid)
-    }
-
-    /// The `n`-th candidate in order of rank: `None` after the last, `Some(None)` where place `n` of
-    /// the order is no candidate.
-    #[allow(clippy::type_complexity)]
-    fn pair(&self, n: usize) -> Option<Option<(LocalPort, Remote)>> {
-        let per_rank = self.local_count.checked_mul(self.remote_count)?;
-        let rank = n.checked_div(per_rank)?;
-        let within = n.checked_rem(per_rank)?;
-        let local = self.local(within.checked_div(self.remote_count)?)?;
-        let remote = *self.remotes.get(within.checked_rem(self.remote_count)?)?;
-        let other_here = local.num != self.primary.port;
-        let other_there = !self.is_current(&remote);
-        let fits = match rank {
-            0 => other_here && other_there,
-            1 => other_here && !other_there,
-            2 => !other_here && other_there,
-            _ => return None,
-        };
-        if fits && local.gid.prefix() == remote.prefix {
-            Some(Some((local, remote)))
-        } else {
-            Some(None)
         }
     }
 
@@ -423,22 +340,22 @@ impl Search {
         remote: &Remote,
         rec: &PathRecord,
     ) -> Result<Alternate, Reason> {
-        if rec.sgid != self.source(local)
+        if rec.sgid != self.ports.source(local)
             || rec.dgid != Gid::new(remote.prefix, remote.guid)
             || !in_range(local.lid, local.lmc, rec.slid)
             || !could_belong(remote.lid, rec.dlid)
         {
             return Err(Reason::NoAlternateInSa);
         }
-        check(&self.primary, rec)?;
-        let used = (self.primary.slid, self.primary.dlid);
+        check(&self.ports.primary, rec)?;
+        let used = (self.ports.primary.slid, self.ports.primary.dlid);
         if (rec.slid, rec.dlid) == used {
             return Err(Reason::AlternateNotDisjoint);
         }
-        let both = local.num != self.primary.port && !self.is_current(remote);
+        let both = local.num != self.ports.primary.port && !self.ports.is_current(remote);
         Ok(Alternate {
             port: local.num,
-            path: self.primary.adopt(rec),
+            path: self.ports.primary.adopt(rec),
             disjoint: if both {
                 Disjoint::Ports
             } else {
