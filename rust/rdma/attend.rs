@@ -55,16 +55,18 @@ impl Service {
         // SAFETY: Inside the device's gate.
         let qp = unsafe { QpRef::find(device.raw(), inner.qpn) };
         if let Some(qp) = &qp {
-            let scene = Scene {
+            let mut scene = Scene {
                 device: &device,
                 conn,
                 qp,
+                connected: false,
             };
             let sampled = look(&scene, &mut inner, news.path_mig);
+            scene.connected = sampled.is_some();
             if news.path_mig_err {
                 happen(&mut inner, qp, Event::PathMigErr);
             }
-            if params::proactive() && on_dead_port(&device, &inner) {
+            if scene.connected && params::proactive() && on_dead_port(&device, &inner) {
                 happen(&mut inner, qp, Event::Force);
             }
             self.after_look(&scene, &mut inner, sampled);

@@ -98,6 +98,8 @@ pub(super) struct Scene<'a> {
     pub(super) conn: &'a Arc<Connection>,
     /// The QP, in any state.
     pub(super) qp: &'a QpRef,
+    /// It was found in RTS, connected to the peer. It may have left RTS since, but is still the same.
+    pub(super) connected: bool,
 }
 
 impl Service {
@@ -223,6 +225,10 @@ impl Service {
 
     /// Posts a nudge; whether one is on its way.
     pub(super) fn nudge(&self, scene: &Scene<'_>, inner: &mut Inner) -> bool {
+        if !scene.connected {
+            // Another one of this number, perhaps.
+            return false;
+        }
         match self.slots.nudge(scene.qp) {
             Ok(seq) => {
                 inner.nudge = Some(seq);
