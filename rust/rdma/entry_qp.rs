@@ -233,15 +233,16 @@ unsafe extern "C" fn alloc_cq(
 /// Runs in the place of `ib_free_cq`, with its arguments.
 unsafe extern "C" fn free_cq(cq: *mut rdma::ib_cq) {
     let inflight = InFlight::enter();
-    // SAFETY: The CQ is there until the original is called, and after it where that only warns.
+    // SAFETY: The CQ is there until the original is called.
     unsafe {
-        match Service::get(&inflight) {
-            Some(service) if !rdma::apm_cq_in_use(cq) => {
-                let orphans = service.slots.cq_going(cq);
-                rdma::ib_free_cq(cq);
-                room::cq_gone(orphans);
-            }
-            _ => rdma::ib_free_cq(cq),
+        let left = rdma::apm_cq_in_use(cq);
+        let going = Service::get(&inflight).map(|service| (service, service.slots.cq_going(cq)));
+        rdma::ib_free_cq(cq);
+        match going {
+            None => {}
+            // Who frees a CQ that is in use has it left as it is.
+            Some((service, orphans)) if left => service.slots.abandon(orphans),
+            Some((_, orphans)) => room::cq_gone(orphans),
         }
     }
     drop(inflight);

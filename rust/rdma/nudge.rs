@@ -281,12 +281,27 @@ impl Harmless {
     /// Name of the function.
     pub(crate) const SYMBOL: &'static CStr = c"ib_drain_qp_done";
 
+    /// The function at `addr`, tried out. EINVAL: it does not do what it should.
+    ///
     /// # Safety
     ///
     /// `addr` is the address of ib_core's function of that name.
-    pub(crate) unsafe fn new(addr: usize) -> Self {
+    pub(crate) unsafe fn new(addr: usize) -> Result<Self> {
         // SAFETY: That function is of this type.
-        Self(unsafe { core::mem::transmute::<usize, Done>(addr) })
+        let function = unsafe { core::mem::transmute::<usize, Done>(addr) };
+        let nudges = Nudges::new(core::ptr::null_mut(), 1)?;
+        let mut wc = rdma::ib_wc::default();
+        let begun = nudges.begin();
+        let completed = begun.is_some_and(|begun| {
+            wc.__bindgen_anon_1.bindgen_union_field = begun.nudge.as_ptr() as u64;
+            nudges.disown(Self(function));
+            // SAFETY: What a CQ that is polled calls it with; it does not look at the CQ.
+            unsafe { function(core::ptr::null_mut(), &mut wc) };
+            nudges.idle()
+        });
+        // SAFETY: No driver knows of it.
+        unsafe { nudges.free() };
+        completed.then_some(Self(function)).ok_or(EINVAL)
     }
 }
 

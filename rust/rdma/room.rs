@@ -115,10 +115,19 @@ impl Slots {
             .map_or(0, |cq| cq.reserve.put())
     }
 
-    /// A CQ is about to be freed; what is to be freed when it was, with [`Slots::cq_gone`].
+    /// A CQ is about to be freed; what is to be freed when it was, with [`cq_gone`].
     pub(crate) fn cq_going(&self, cq: *mut rdma::ib_cq) -> Stack {
         let node = self.inner.lock().cqs.remove_node(&(cq as usize));
         node.map_or(Stack::default(), |node| node.to_key_value().1.orphans)
+    }
+
+    /// A CQ was not freed, and what becomes of it is not known: it keeps what it has.
+    pub(crate) fn abandon(&self, orphans: Stack) {
+        let mut tables = self.inner.lock();
+        if let (true, Some(harmless)) = (tables.closed, tables.harmless) {
+            orphans.for_each(|nudges| nudges.disown(harmless));
+        }
+        tables.abandoned.append(orphans);
     }
 
     /// Takes room in the send CQ of a QP that is about to be made. Sleeps.

@@ -228,12 +228,14 @@ fn find_symbol(name: &CStr) -> Result<usize> {
 
 /// What completes a nudge once this module is gone; without it there are no nudges.
 fn harmless() -> Option<Harmless> {
-    let Some(addr) = hook::symbol(Harmless::SYMBOL) else {
-        pr_warn!("this kernel has no ib_drain_qp_done: no nudges\n");
-        return None;
-    };
+    let found = hook::symbol(Harmless::SYMBOL).ok_or(ENOENT);
     // SAFETY: The address of that function.
-    Some(unsafe { Harmless::new(addr) })
+    let harmless = found.and_then(|addr| unsafe { Harmless::new(addr) });
+    harmless
+        .inspect_err(|e| {
+            pr_warn!("ib_drain_qp_done cannot be used, so there are no nudges: {e:?}\n")
+        })
+        .ok()
 }
 
 /// Checks that the bindings were made for this kernel.

@@ -51,7 +51,7 @@ pub(super) struct Tables {
     pub(super) abandoned: Stack,
     /// No more room is made, and none used.
     pub(super) closed: bool,
-    harmless: Option<Harmless>,
+    pub(super) harmless: Option<Harmless>,
 }
 
 /// All room for nudges.
