@@ -241,7 +241,8 @@ static void close(struct end *end)
 	batch_done(end);
 	if (end->dreq_received && end->cm == CM_RDMA)
 		rdma_disconnect(end->rdma_id);
-	if (end->qp)
+	/* Once is enough, and a scenario wants the time between drain and destruction to last. */
+	if (end->qp && !end->drained)
 		queue_drain(end);
 	queue_close(end);
 	if (end->rdma_id)
