@@ -7,11 +7,13 @@ DEBUGFS = "/sys/kernel/debug/ib_cm_apm"
 
 
 class Apm:
-    """Loads ib-cm-apm with parameters (enable, devices, drivers, req_hold_ms) and reads its debugfs.
+    """Loads ib-cm-apm with parameters (enable, devices, rearm, failback …) and reads its debugfs.
 
     A REQ may be held for longer than by default: subnet administration on a busy, emulated CPU takes its time, and a
     scenario that is not about this must not depend on it.
     """
+
+    debugfs = DEBUGFS
 
     def __init__(self, vm, **params):
         self.vm = vm

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Ports that come and go: no ping-pong, and the way back to the path that a connection began with."""
+
+import os
+
+import pytest
+
+from harness import Apm, Fabric, Fio, TestUlp
+from scenarios.common import storage, wait_armed, wait_ios
+
+FLAPS = int(os.environ.get("FLAPS", "40"))
+PERIOD_S = 0.2
+
+with_ulp = pytest.mark.vm(modules=("vfabric", "ib-cm-apm", "apm-test-ulp"))
+
+
+def ports(apm):
+    """Local ports that the active ends use."""
+    return {int(c["path"].split(":")[0]) for c in apm.connections(side="active")}
+
+
+def test_flapping_port(vm):
+    """A port that goes down and comes up all the time: no error, and a connection that has left it stays away."""
+    fabric = Fabric(vm, subnet_timeout=18).up()
+    apm = Apm(vm, failback="automatic").up()
+    fabric, ulp = storage(vm, "srp", fabric)
+    connections = wait_armed(vm)
+    io = Fio(vm, ulp.device, seconds=1).start()
+    wait_ios(vm, ulp.device)
+    # In the guest: each step on time, whatever the host is at.
+    flap = f"echo cut vhca0/1 >$c; sleep {PERIOD_S}; echo join vhca0/1 >$c; sleep {PERIOD_S}"
+    vm.run(f"c=/sys/kernel/debug/vfabric/control; for n in $(seq {FLAPS}); do {flap}; done", timeout=60 + 4 * FLAPS)
+    wait_ios(vm, ulp.device)
+    assert ports(apm) == {2}
+    # Each connection has left it once, at either end.
+    assert fabric.migrations()["total"] == 2 * connections
+    fabric.wait_active()
+    assert wait_armed(vm) == connections
+    io.finish().check()
+    assert ulp.drops() == 0
+
+
+def test_both_ports_down(vm):
+    """Both ports of the initiator are down, then one is back: I/O goes on, and the connections are armed again."""
+    fabric = Fabric(vm, subnet_timeout=18).up()
+    apm = Apm(vm).up()
+    fabric, ulp = storage(vm, "srp", fabric)
+    connections = wait_armed(vm)
+    io = Fio(vm, ulp.device, seconds=1).start()
+    wait_ios(vm, ulp.device)
+    fabric.cut("vhca0", 1)
+    fabric.cut("vhca0", 2)
+    fabric.wait_state("vhca0", 2, "DOWN")
+    fabric.join("vhca0", 1)
+    fabric.wait_state("vhca0", 1)
+    wait_ios(vm, ulp.device)
+    fabric.join("vhca0", 2)
+    fabric.wait_active()
+    apm.wait_disjoint(connections, "ports")
+    assert wait_armed(vm) == connections
+    io.finish().check()
+    assert ulp.drops() == 0
+
+
+@with_ulp
+def test_failback(vm):
+    """Off: never. Manual: when told to. Automatic: when the first path has been armed for the hold-down."""
+    fabric = Fabric(vm).up()
+    apm = Apm(vm, failback="off", failback_hold_ms=1000).up()
+    ulp = TestUlp(vm).up().listen("ib")
+    ulp.connect(0, 20, "ib")
+    ulp.busy(0, 20, every=50)
+    apm.wait_connections(40)
+    params = "/sys/module/ib_cm_apm/parameters"
+
+    def leave():
+        fabric.cut("vhca0", 1)
+        vm.wait_run(f"! grep -q 'side=active .* path=1:' {apm.debugfs}/connections")
+        fabric.join("vhca0", 1)
+        fabric.wait_active()
+        apm.wait_disjoint(20, "ports")
+
+    leave()
+    vm.write(f"{params}/failback_now", "1")
+    ulp.wait_progress()
+    assert ports(apm) == {2} and apm.statistics()["failed_back"] == 0
+
+    vm.write(f"{params}/failback", "manual")
+    before = fabric.migrations()
+    vm.write(f"{params}/failback_now", "1")
+    fabric.wait_migrations(before["total"] + 40)
+    ulp.wait_progress()
+    assert ports(apm) == {1}
+    moved = fabric.migrations()
+    # One side decides, the other one follows.
+    assert moved["by_command"] - before["by_command"] == moved["by_peer"] - before["by_peer"] == 20
+    apm.wait_disjoint(20, "ports")
+
+    leave()
+    vm.write(f"{params}/failback", "automatic")
+    # Nothing but the time that has passed brings them back.
+    vm.wait_run(f"! grep -q 'side=active .* path=2:' {apm.debugfs}/connections")
+    ulp.wait_progress()
+    apm.wait_disjoint(20, "ports")
+    ulp.check()
+    assert apm.statistics()["failed_back"] == 40
