@@ -24,6 +24,9 @@ use crate::apm::state::{Action, Event, PathMigState, State};
 use crate::apm::stats::Stat;
 use kernel::sync::Arc;
 
+/// How long the port of an alternate is down before another one is looked for, in milliseconds.
+const STANDBY_MS: u64 = 1_000;
+
 impl Service {
     /// Has a connection attended to soon. Any context but a hard interrupt.
     pub(crate) fn wake(&self, conn: &Arc<Connection>) {
@@ -51,7 +54,7 @@ impl Service {
             return;
         }
         let news = conn.take_news();
-        let mut back = None;
+        let (mut back, mut standby) = (None, None);
         // SAFETY: Inside the device's gate.
         let qp = unsafe { QpRef::find(device.raw(), inner.qpn) };
         if let Some(qp) = &qp {
@@ -80,12 +83,15 @@ impl Service {
             self.judge(&scene, &mut inner);
             // A LAP may have forced it.
             self.after_look(&scene, &mut inner, None);
+            standby = self.leave_dead_standby(&scene, &mut inner);
             self.rearm(&scene, &mut inner, rearm::Event::Tick);
+            // That may have asked the QP, and found a migration.
+            self.after_look(&scene, &mut inner, None);
             back = self.failback(&scene, &mut inner, news.failback);
         }
         let follow = self.follow(&device, conn, &mut inner);
         let rearm = inner.rearm.as_ref().and_then(|rearm| rearm.deadline());
-        let due = [follow, rearm, back].into_iter().flatten().min();
+        let due = [follow, rearm, back, standby].into_iter().flatten().min();
         self.pacer.set(&self.queue, conn, &mut inner, due);
     }
 
@@ -131,6 +137,31 @@ impl Service {
             inner.nudge = None;
             self.rearm(scene, inner, rearm::Event::Nudged);
         }
+    }
+
+    /// Has another alternate looked for where the one in the QP leaves by a port that stays down; when to
+    /// come back. A port that is down for a moment only is not worth a LAP.
+    fn leave_dead_standby(&self, scene: &Scene<'_>, inner: &mut Inner) -> Option<u64> {
+        let dead = inner.state().may_migrate()
+            && inner
+                .alternate
+                .is_some_and(|alternate| !scene.device.is_active(alternate.port));
+        if !dead {
+            inner.standby_dead = None;
+            return None;
+        }
+        let now = self.pacer.now();
+        let (since, sought) = *inner.standby_dead.get_or_insert((now, false));
+        let due = since.saturating_add(STANDBY_MS);
+        if sought {
+            return None;
+        }
+        if now < due {
+            return Some(due);
+        }
+        inner.standby_dead = Some((since, true));
+        self.rearm(scene, inner, rearm::Event::Seek);
+        None
     }
 
     fn message(&self, scene: &Scene<'_>, inner: &mut Inner, message: &Message) {

@@ -131,6 +131,8 @@ pub(crate) struct Inner {
     pub(crate) untold: bool,
     /// The machine is to look for another alternate.
     pub(crate) seek: bool,
+    /// Since when the port of the alternate is down, and whether another one was looked for since.
+    pub(crate) standby_dead: Option<(u64, bool)>,
     /// The machine waits for a search.
     pub(crate) searching: bool,
     /// What is remembered of the peer's LAPs.
@@ -220,6 +222,7 @@ impl Connection {
                     moved: false,
                     untold: false,
                     seek: false,
+                    standby_dead: None,
                     searching: false,
                     laps: Laps::new(),
                     nudge: None,

@@ -63,6 +63,27 @@ def test_both_ports_down(vm):
 
 
 @with_ulp
+def test_dead_standby(vm):
+    """The port that nothing goes over is dead: the connections get an alternate by what is left, and that protects."""
+    fabric = Fabric(vm).up()
+    apm = Apm(vm).up()
+    ulp = TestUlp(vm).up().listen("ib")
+    ulp.connect(0, 20, "ib")
+    ulp.busy(0, 20, every=50)
+    ulp.wait_armed(20)
+    fabric.cut("vhca0", 2)
+    apm.wait_disjoint(20, "port")
+    ulp.wait_armed(20)
+    assert fabric.migrations()["total"] == 0
+    # The peer's port dies in turn.
+    fabric.cut("vhca1", 1)
+    fabric.wait_migrations(40)
+    ulp.wait_progress()
+    ulp.check()
+    assert ulp.summary()["active"]["established"] == 20
+
+
+@with_ulp
 def test_failback(vm):
     """Off: never. Manual: when told to. Automatic: when the first path has been armed for the hold-down."""
     fabric = Fabric(vm).up()
