@@ -47,8 +47,10 @@ def vm(request):
         options["find_leaks"] = True
     try:
         guest = Vm(workdir(request.node), **options)
-    except VmDied:
-        # The emulated machine did not get as far as its first process: nothing of ours has run in it.
+    except VmDied as died:
+        # The emulated machine did not get as far as its first process, be it that it ended or that it hangs: nothing of
+        # ours has run in it.
+        (workdir(request.node) / "boot.log").write_text(f"{died}\n")
         guest = Vm(workdir(request.node), **options)
     request.node.guests = [guest]
     yield guest
