@@ -139,8 +139,9 @@ def main():
 def told(run):
     """A run's figures for its panel's title."""
     errors, drops = run.figures["io_errors"], run.figures["session_drops"]
+    pause = picture.duration(run.figures["max_pause_ms"] / 1000)
     return (
-        f"longest pause {picture.duration(run)}, {drops} session{'' if drops == 1 else 's'} lost, "
+        f"longest pause {pause}, {drops} session{'' if drops == 1 else 's'} lost, "
         f"{errors} I/O error{'' if errors == 1 else 's'}"
     )
 

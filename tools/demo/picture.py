@@ -36,10 +36,9 @@ def longest_pause(run):
     return max(pairs, key=lambda pair: pair[1] - pair[0])
 
 
-def duration(run):
-    """The longest pause, in words."""
-    begin, end = longest_pause(run)
-    return f"{(end - begin) * 1000:.0f} ms" if end - begin < 1 else f"{end - begin:.1f} s"
+def duration(seconds):
+    """A pause in words."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def draw(path, panels, heading, what):
@@ -60,7 +59,7 @@ def draw(path, panels, heading, what):
             axis.annotate(
                 "", (begin, top * 0.3), (stop, top * 0.3), arrowprops={"arrowstyle": "<->", "color": "#333333"}
             )
-            axis.text((begin + stop) / 2, top * 0.34, f"no I/O for {duration(run)}", ha="center", fontsize=10)
+            axis.text((begin + stop) / 2, top * 0.34, f"no I/O for {duration(stop - begin)}", ha="center", fontsize=10)
         axis.set_ylabel("I/Os per second")
         axis.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel(what)

@@ -21,7 +21,7 @@ class Report:
 
     `errors` counts failed I/Os and verification errors, `max_pause_s` is the longest time between two completions (the
     start and the end of the run count as completions). `started` and `completions` are times of the guest's
-    CLOCK_MONOTONIC in seconds (see Vm.clock).
+    CLOCK_MONOTONIC in seconds (see Vm.clock), `latencies` how many seconds each of those I/Os took.
     """
 
     rc: int
@@ -31,6 +31,7 @@ class Report:
     bytes_verified: int
     max_pause_s: float
     completions: tuple
+    latencies: tuple
     started: float
     stderr: str
 
@@ -99,10 +100,12 @@ class Fio:
     def report(self, done):
         text = self.vm.read(f"{self.base}.json")
         job = json.loads(text[text.index("{") :])["jobs"][0]
-        ends = []
+        done_ios = []
         for line in self.vm.read(f"{self.base}_clat.1.log").splitlines():
-            ends.append(int(line.split(",")[0]) / 1000)
-        ends.sort()
+            milliseconds, nanoseconds = line.split(",")[:2]
+            done_ios.append((int(milliseconds) / 1e3, int(nanoseconds) / 1e9))
+        done_ios.sort()
+        ends = [end for end, _ in done_ios]
         # The job begins some time after the command does; its first I/O is close enough.
         started = ends[0] if ends else self.started
         marks = [started, *ends, max(started + job["job_runtime"] / 1000, ends[-1] if ends else started)]
@@ -114,6 +117,7 @@ class Fio:
             bytes_verified=job["read"]["io_bytes"],
             max_pause_s=max(b - a for a, b in itertools.pairwise(marks)),
             completions=tuple(ends),
+            latencies=tuple(latency for _, latency in done_ios),
             started=started,
             stderr=done.err + done.out,
         )
