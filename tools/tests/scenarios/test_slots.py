@@ -47,7 +47,13 @@ def device_goes(vm, fabric):
         vm.wait_run(f"[ ! -e /sys/class/infiniband/{dev} ]")
 
 
-@pytest.mark.parametrize("knobs", ["round_depth=0 retransmit=0", "round_depth=1 retransmit=1"])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param("round_depth=0 retransmit=0", id="exact"),
+        pytest.param("round_depth=1 retransmit=1", id="rounded"),
+    ],
+)
 def test_send_queue_full(vm, knobs):
     """A ULP that uses its send queue to the last slot still does so, and the nudge goes out all the same."""
     fabric, apm, ulp = connected(vm, knobs)
