@@ -113,6 +113,9 @@ pub(crate) struct Inner {
     pub(crate) migrations: u32,
     /// NodeGUID of the peer's HCA, host byte order; 0 until known.
     pub(crate) peer_node: u64,
+    /// NodeGUID of the node that the remote port of the path in use belongs to, as subnet administration
+    /// says; 0 until asked.
+    pub(crate) peer_sa_node: u64,
     /// How long the peer's HCA may take to send an ACK: 4.096 us x 2^n. Active side.
     pub(crate) peer_ack_delay: u8,
     /// Within what time the peer's CM answers: 4.096 us x 2^n.
@@ -213,6 +216,7 @@ impl Connection {
                     saved: None,
                     migrations: 0,
                     peer_node: 0,
+                    peer_sa_node: 0,
                     peer_ack_delay: 0,
                     response_timeout: 0,
                     follow: Follow::Done,

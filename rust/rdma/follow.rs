@@ -108,6 +108,14 @@ impl Service {
         Some(due)
     }
 
+    /// The module is going: what can be done at once for a CM that was not brought along yet.
+    pub(super) fn follow_at_last(&self, conn: &Connection) {
+        let mut inner = conn.lock();
+        if inner.follow != Follow::Done && !inner.dead {
+            self.follow_without_lap(conn, &mut inner);
+        }
+    }
+
     /// After the first migration the CM's second address vector is right without a LAP.
     fn follow_without_lap(&self, conn: &Connection, inner: &mut Inner) {
         inner.follow = Follow::Done;

@@ -56,6 +56,8 @@ struct Case {
     far: Port,
     /// The QP was forced on its account.
     forced: bool,
+    /// Subnet administration was asked who the peer is.
+    peer_asked: bool,
 }
 
 /// What a connection remembers of LAPs.
@@ -108,6 +110,7 @@ impl Service {
             source: Port::NotAsked,
             far: Port::NotAsked,
             forced: false,
+            peer_asked: false,
         });
         self.judge(scene, inner);
     }
@@ -118,6 +121,25 @@ impl Service {
             return;
         };
         let Arrived { lap, source, .. } = case.arrived;
+        if inner.peer_sa_node == 0 && !case.peer_asked {
+            // A virtual function names itself by another GUID than subnet administration does.
+            let used = inner.path;
+            let node = NodeOf {
+                guid: used.dgid.guid(),
+                lid: used.dlid,
+                port: used.port,
+            };
+            match self.nodes.get_later(&self.queue, scene.conn, &node) {
+                Ok(None) => {
+                    // To be woken.
+                    inner.laps.case = Some(case);
+                    return;
+                }
+                Ok(Some(Ok(Some(rec)))) => inner.peer_sa_node = rec.node_guid,
+                Ok(Some(_)) | Err(_) => {}
+            }
+            case.peer_asked = true;
+        }
         let own = FullPath::from_peer(&lap.alternate);
         let local = local_port(scene, inner, &own);
         let verdict = loop {
@@ -223,7 +245,7 @@ fn connection(scene: &Scene<'_>, inner: &Inner, lap: &Lap) -> Option<Connection>
         mig: mig.unwrap_or(PathMigState::Migrated),
         told: inner.rearm.as_ref().is_none_or(|rearm| rearm.is_told()),
         ca_guid: inner.peer_node,
-        node_guid: 0,
+        node_guid: inner.peer_sa_node,
     })
 }
 

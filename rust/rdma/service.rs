@@ -185,6 +185,9 @@ impl Drop for Hooks {
         self.service.standbys.stop();
         self.service.nodes.stop();
         self.settle();
+        self.service
+            .table
+            .for_each(|conn| self.service.follow_at_last(conn));
         self.service.table.close();
         self.service.slots.close();
         self.list.clear();
