@@ -10,10 +10,10 @@
 //! Locks: none of its own.
 
 use super::bindings as rdma;
-use super::conn::qp_key;
 use super::hook::Ops;
 use super::service::Service;
 use super::stats;
+use super::table::qp_key;
 use crate::apm::stats::Stat;
 use kernel::ffi::c_ulong;
 use kernel::prelude::*;

@@ -2,9 +2,14 @@
 
 //! What touches the kernel. All `unsafe` is here, and only here are the bindings named.
 //!
-//! From the bottom: `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `qp`, `path`, `cm`, `sa`;
-//! `device`, `conn`; `nudge`, `room`, `slots`; `resolve`, `events`, `handlers`, `foreign`, `older`; `connect`, `accept`, `cm_events`;
-//! `entry`, `entry_qp`; `service`, which starts and stops it all, and `show`.
+//! From the bottom:
+//!
+//! * `name`, `sync`, `work`, `stats`, `params`; `hook`, `gid`, `path`, `qp`, `cm`, `mad`, `sa`;
+//! * `facts`, `device`; `nudge`, `room`, `slots`; `inbox`, `conn`, `table`, `pacer`;
+//! * `lookup`, `resolve`, `requests`; `events`, `handlers`, `older`;
+//! * what is done for a connection: `attend` first of all, and `follow`, `rearm`, `lap`, `failback`;
+//! * what comes from outside: `connect`, `accept`, `cm_events`, `recv`; `entry`, `entry_qp`;
+//! * `service`, which starts and stops it all, and `show`.
 
 mod accept;
 mod attend;
@@ -17,6 +22,7 @@ mod device;
 mod entry;
 mod entry_qp;
 mod events;
+mod facts;
 mod failback;
 mod follow;
 mod gid;
@@ -44,6 +50,7 @@ mod show;
 mod slots;
 mod stats;
 mod sync;
+mod table;
 mod work;
 
 pub(crate) use service::Running;

@@ -9,7 +9,6 @@
 //! all questions to subnet administration; then the workqueue. Only then is this state freed.
 
 use super::bindings as rdma;
-use super::conn::Table;
 use super::device::{device_name, ClientRegistration, Devices};
 use super::entry;
 use super::entry_qp;
@@ -25,6 +24,7 @@ use super::requests::Requests;
 use super::resolve::{NodeOf, Standbys};
 use super::show;
 use super::slots::Slots;
+use super::table::Table;
 use super::work::OwnedQueue;
 use crate::apm::path::Primary;
 use core::mem::size_of;
