@@ -12,7 +12,7 @@ from scenarios.common import ENDS, ULPS, qps_by_end, storage, wait_armed, wait_i
 def test_port_down(vm, name, end):
     """With OpenSM's default lifetime a HCA would take 17 s, longer than keep-alives live. Idle queues move as well."""
     fabric = Fabric(vm, subnet_timeout=18).up()
-    apm = Apm(vm, rearm=0).up()
+    apm = Apm(vm, rearm=0, timers=0).up()
     fabric, ulp = storage(vm, name, fabric)
     connections = wait_armed(vm)
 

