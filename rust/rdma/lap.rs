@@ -54,6 +54,7 @@ struct Case {
     /// Answers of subnet administration.
     source: Port,
     far: Port,
+    far_lid: Port,
     /// The QP was forced on its account.
     forced: bool,
     /// Subnet administration was asked who the peer is.
@@ -109,6 +110,7 @@ impl Service {
             arrived: *arrived,
             source: Port::NotAsked,
             far: Port::NotAsked,
+            far_lid: Port::NotAsked,
             forced: false,
             peer_asked: false,
         });
@@ -148,6 +150,7 @@ impl Service {
                 local,
                 source: case.source,
                 far: case.far,
+                far_lid: case.far_lid,
             };
             match judge(&lap, &source, &facts) {
                 Verdict::Ask(question) => {
@@ -169,6 +172,7 @@ impl Service {
                                 port,
                             },
                         ),
+                        Question::FarLid(lid) => (&mut case.far_lid, NodeOf { guid: 0, lid, port }),
                     };
                     *to = match self.nodes.get_later(&self.queue, scene.conn, &node) {
                         Ok(None) => {

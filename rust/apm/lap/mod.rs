@@ -118,6 +118,8 @@ pub(crate) struct Facts {
     pub(crate) source: Port,
     /// Whose port the alternate's far end is: by GID, or else by LID.
     pub(crate) far: Port,
+    /// Who has the far end's LID, where that isn't the base LID of `far`.
+    pub(crate) far_lid: Port,
 }
 
 /// A question to SA, by the port that the path in use leaves by, or the alternate.
@@ -127,6 +129,8 @@ pub(crate) enum Question {
     Source(u16),
     /// Who has this GID or, where that isn't known (alias GUIDs), this LID, to be put into [`Facts::far`].
     Far(Gid, u16),
+    /// Who has this LID, to be put into [`Facts::far_lid`].
+    FarLid(u16),
 }
 
 /// What is to be done about a LAP.
@@ -293,8 +297,21 @@ fn check_far(conn: &Connection, path: &FullPath, facts: &Facts) -> Result<(), Ve
         Port::NotAsked => Err(Verdict::Ask(Question::Far(path.dgid, path.dlid))),
         Port::Nobody => Err(Verdict::Answer(Status::GID)),
         Port::Of { node, .. } if !is_peer(conn, node) => Err(Verdict::Answer(Status::GID)),
-        Port::Of { lid, .. } if !could_belong(lid, path.dlid) => Err(Verdict::Answer(Status::LID)),
-        Port::Of { .. } => Ok(()),
+        Port::Of { lid, .. } => check_far_lid(lid, path.dlid, facts),
+    }
+}
+
+/// The LID of the peer's end, at the port that begins with `base`. How many it has isn't known, and the
+/// next one may be somebody else's.
+fn check_far_lid(base: u16, dlid: u16, facts: &Facts) -> Result<(), Verdict> {
+    if dlid == base {
+        return Ok(());
+    }
+    match facts.far_lid {
+        _ if !could_belong(base, dlid) => Err(Verdict::Answer(Status::LID)),
+        Port::NotAsked => Err(Verdict::Ask(Question::FarLid(dlid))),
+        Port::Of { lid, .. } if lid == base => Ok(()),
+        Port::Of { .. } | Port::Nobody => Err(Verdict::Answer(Status::LID)),
     }
 }
 

@@ -76,6 +76,7 @@ fn facts() -> Facts {
             node: PEER,
             lid: 12,
         },
+        far_lid: Port::NotAsked,
     }
 }
 
@@ -171,6 +172,11 @@ fn our_end_of_the_path() {
     assert!(matches!(judge(&lap, &SOURCE, &lmc), Verdict::Load(p) if p.slid == 23));
 }
 
+/// Whether this port is the peer's and begins with a lower LID.
+fn peers_next(port: Port, next: u16) -> bool {
+    matches!(port, Port::Of { node: PEER, lid } if lid < next)
+}
+
 #[test]
 fn the_peers_end_of_the_path() {
     let far = |far| Facts { far, ..facts() };
@@ -189,6 +195,18 @@ fn the_peers_end_of_the_path() {
         lid: 16,
     };
     answers(&lap(), &far(other_lid), Status::LID);
+    // One LID on: with LMC it is the peer's as well, without it may be anybody's.
+    let next = altered(|p| p.local_lid = 13);
+    let verdict = judge(&next, &SOURCE, &facts());
+    assert_eq!(verdict, Verdict::Ask(Question::FarLid(13)));
+    let whose = |far_lid| Facts { far_lid, ..facts() };
+    let verdict = judge(&next, &SOURCE, &whose(facts().far));
+    assert!(matches!(verdict, Verdict::Load(p) if p.dlid == 13));
+    for node in [PEER, THIRD] {
+        let far_lid = Port::Of { node, lid: 13 };
+        answers(&next, &whose(far_lid), Status::LID);
+    }
+    answers(&next, &whose(Port::Nobody), Status::LID);
     // A virtual function: SA knows another NodeGUID than the REQ.
     let mut virtual_function = with(|c| {
         c.ca_guid = 0x999;
@@ -430,7 +448,7 @@ proptest! {
             has_pkey,
             ..LocalPort::default()
         });
-        let facts = Facts { connection: Some(connection), local, source: whose, far };
+        let facts = Facts { connection: Some(connection), local, source: whose, far, far_lid: Port::NotAsked };
         let kind = if notice { Kind::Notice } else { Kind::Ordinary };
         let lap = Lap { alternate, kind, ..lap() };
         match judge(&lap, &source, &facts) {
@@ -442,7 +460,8 @@ proptest! {
                 prop_assert!(!path.same_way(&connection.in_use));
                 let used = path.dlid == 11 && path.dgid == self::path(1).dgid;
                 let peers = |port| matches!(port, Port::Of { node: PEER, .. });
-                prop_assert!(used || peers(far));
+                let there = matches!(far, Port::Of { lid, .. } if lid == path.dlid);
+                prop_assert!(used || (peers(far) && there));
                 let known = source.lid == 11 || (loaded && source.lid == 12);
                 prop_assert!(known || peers(whose));
                 prop_assert_eq!(connection.qpn, lap.qpn);
@@ -450,6 +469,7 @@ proptest! {
             Verdict::Force(_) => prop_assert!(served && established && mig == PathMigState::Armed),
             Verdict::Ask(Question::Source(_)) => prop_assert_eq!(whose, Port::NotAsked),
             Verdict::Ask(Question::Far(..)) => prop_assert_eq!(far, Port::NotAsked),
+            Verdict::Ask(Question::FarLid(lid)) => prop_assert!(peers_next(far, lid)),
             Verdict::Answer(status) => prop_assert!(status != Status::LOADED),
             Verdict::Drop => prop_assert!(!established || !told),
         }

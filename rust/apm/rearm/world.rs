@@ -346,6 +346,7 @@ impl World {
                     node: 5,
                     lid: path.dlid,
                 },
+                far_lid: lap::Port::NotAsked,
             };
             match lap::judge(lap, source, &facts) {
                 Verdict::Answer(status) => return Some(status),
