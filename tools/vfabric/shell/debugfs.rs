@@ -8,6 +8,7 @@
 //! | `ports` | a line for each port |
 //! | `qps` | a line for each RC queue pair |
 //! | `migrations` | counts by cause, in all and for each HCA |
+//! | `mads` | what `mad log` keeps |
 //! | `knobs` | how each HCA is set; `knob NODE NAME=VALUE …` in `control` changes it, `all` means every HCA |
 
 use super::device::Devices;
@@ -45,6 +46,8 @@ pub(crate) struct Files {
     #[pin]
     migrations: File<Arc<Shared>>,
     #[pin]
+    mads: File<Arc<Shared>>,
+    #[pin]
     knobs: File<Arc<Shared>>,
     dir: Dir,
 }
@@ -63,6 +66,7 @@ impl Files {
                 ports <- dir.read_callback_file(c"ports", shared.clone(), &ports),
                 qps <- dir.read_callback_file(c"qps", shared.clone(), &qps),
                 migrations <- dir.read_callback_file(c"migrations", shared.clone(), &migrations),
+                mads <- dir.read_callback_file(c"mads", shared.clone(), &mads),
                 knobs <- dir.read_callback_file(c"knobs", shared.clone(), &knobs),
                 dir: dir.clone(),
             }? Error),
@@ -163,6 +167,10 @@ fn remove(c: &Controlled, node: &str) -> Result {
 
 fn ports(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
     shared.lock().fabric.write_ports(f)
+}
+
+fn mads(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
+    shared.lock().fabric.write_mads(f)
 }
 
 fn qps(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -82,6 +82,71 @@ fn what_is_no_rule_is_refused() {
     assert_eq!(got, Err(ControlError::TooManyRules));
 }
 
+/// What the log shows, without the MADs' content: `n=`, `lost=`, and the attribute.
+fn logged(net: &Net) -> Vec<String> {
+    let mut text = String::new();
+    net.fabric.write_mads(&mut text).unwrap();
+    let words = |line: &str| {
+        let word = |key: &str| {
+            let found = line.split(' ').find_map(|w| w.strip_prefix(key));
+            found.unwrap().to_string()
+        };
+        let mad = word("mad=");
+        assert_eq!(mad.len(), 512);
+        format!("{} {} {}", word("n="), word("lost="), &mad[32..36])
+    };
+    text.lines().map(words).collect()
+}
+
+#[test]
+fn the_log_keeps_the_latest_of_a_class_and_is_off_at_first() {
+    let (mut net, _) = rails();
+    send(&mut net, 7, 3, 0x19);
+    assert!(logged(&net).is_empty());
+    net.control("mad log class=7");
+    net.control("mad drop class=7 attr=0x1a count=1");
+    net.control("mad rewrite class=7 attr=0x19 offset=255 value=ee");
+    for (class, attr) in [(7, 0x19), (3, 0x35), (7, 0x1a), (7, 0x1a)] {
+        send(&mut net, class, 3, attr);
+    }
+    assert_eq!(logged(&net), ["1 0 0019", "2 1 001a", "3 0 001a"]);
+    let mut text = String::new();
+    net.fabric.write_mads(&mut text).unwrap();
+    let first = text.lines().next().unwrap();
+    let ends = (net.lid("vhca0/1"), net.lid("vhca1/1"));
+    let start = format!(
+        "n=1 from=vhca0/1 slid={} dlid={} lost=0 mad=0107",
+        ends.0, ends.1
+    );
+    assert!(first.starts_with(&start), "{first}");
+    // As it was sent, not as it was meant.
+    assert!(first.ends_with("00ee"));
+
+    for _ in 0..200 {
+        send(&mut net, 7, 3, 0x10);
+    }
+    let shown = logged(&net);
+    assert_eq!(shown.len(), 128);
+    assert_eq!(shown.first().unwrap(), "76 0 0010");
+    assert_eq!(shown.last().unwrap(), "203 0 0010");
+
+    for line in [
+        "mad log",
+        "mad log on",
+        "mad log class=7 attr=1",
+        "mad log off off",
+    ] {
+        let got = net.fabric.control(line, 0);
+        assert_eq!(got, Err(ControlError::BadMadLog), "{line}");
+    }
+    assert_eq!(logged(&net).len(), 128);
+    net.control("mad log class=3");
+    assert!(logged(&net).is_empty());
+    net.control("mad log off");
+    send(&mut net, 3, 3, 0x35);
+    assert!(logged(&net).is_empty());
+}
+
 /// Transaction IDs that have arrived, in order.
 fn tids(net: &mut Net) -> Vec<u8> {
     net.run();

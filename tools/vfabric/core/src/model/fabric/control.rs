@@ -12,7 +12,7 @@
 //! | `clear NODE/PORT` | ends blackhole, loss and delay |
 //! | `seed N` | begins the random numbers of all ports' losses anew |
 //! | `grh on\|off\|HOPLIMIT` | PathRecords get a HopLimit of at least 1 or HOPLIMIT, so that consumers use a GRH: see `grh.rs` |
-//! | `mad …` | loses, changes, doubles or delays single MADs: see `madrule.rs` |
+//! | `mad …` | loses, changes, doubles or delays single MADs, or shows them: see `madrule.rs` and `madlog.rs` |
 
 use super::impair::{Share, Ways, MAX_DELAY_US};
 use super::{Fabric, NodeId, PortRef};
@@ -39,6 +39,8 @@ pub enum Control {
     Grh(u8),
     /// The rules for MADs are others.
     Mad,
+    /// Other MADs are kept, or none any more.
+    MadLog,
 }
 
 /// Why a command was not carried out.
@@ -70,6 +72,8 @@ pub enum ControlError {
     TooMuch,
     /// Not a rule for MADs.
     BadMadRule,
+    /// Not what `mad log` takes.
+    BadMadLog,
     /// No room for another rule.
     TooManyRules,
 }
@@ -95,6 +99,7 @@ impl ControlError {
             ControlError::BadMadRule => {
                 "a rule is drop, delay, duplicate or rewrite, class=, attr=, for delay us=, for rewrite offset= and value=, perhaps method=, count="
             }
+            ControlError::BadMadLog => "mad log takes class= or off",
             ControlError::TooManyRules => "too many rules for MADs are in force",
         }
     }
@@ -112,6 +117,10 @@ impl Fabric {
         let mut words = line.split_ascii_whitespace();
         let command = words.next().ok_or(ControlError::Empty)?;
         if command == "mad" {
+            let mut rest = words.clone();
+            if rest.next() == Some("log") {
+                return self.mad_log.command(rest).map(|()| Control::MadLog);
+            }
             return self.mad_rules.command(words).map(|()| Control::Mad);
         }
         let more = match command {
@@ -211,8 +220,8 @@ impl Fabric {
                 }
             }
             Control::Grh(hop_limit) => self.grh = hop_limit,
-            // Done by the rules themselves.
-            Control::Mad => {}
+            // Done by rules and log themselves.
+            Control::Mad | Control::MadLog => {}
         }
     }
 
@@ -241,6 +250,7 @@ impl Fabric {
             Control::Grh(0) => out.write_str("grh off"),
             Control::Grh(limit) => write!(out, "grh with HopLimit {limit}"),
             Control::Mad => out.write_str("the rules for MADs are others now"),
+            Control::MadLog => out.write_str("mad log"),
         }
     }
 

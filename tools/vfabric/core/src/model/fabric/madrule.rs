@@ -9,6 +9,7 @@
 //! | `mad duplicate class=C attr=A [us=N] [method=M] [count=N]` | sends them twice, the second time so much later |
 //! | `mad rewrite class=C attr=A offset=O value=HEX [method=M] [count=N]` | puts the bytes HEX at offset O of the MAD, from its first byte on |
 //! | `mad clear` | ends all that |
+//! | `mad log …` | shows them: see `madlog.rs` |
 //!
 //! Numbers are decimal or begin with 0x. With `count=` a rule ends after it has met so many MADs.
 //! Rules are tried in the order in which they were given; a MAD not lost meets the later ones, too.
@@ -145,7 +146,9 @@ impl Fabric {
         if self.grh > 0 {
             grh::force(&mut packet.payload, self.grh);
         }
-        let Some(sending) = self.mad_rules.apply(&mut packet) else {
+        let sending = self.mad_rules.apply(&mut packet);
+        self.log_mad(from, &packet, sending.is_none());
+        let Some(sending) = sending else {
             return;
         };
         let copy = sending.again.map(|later| (later, packet.duplicate()));
@@ -222,7 +225,7 @@ fn microseconds(text: &str) -> Result<u64, ControlError> {
 }
 
 /// A decimal or 0x number that fits.
-fn number<T: TryFrom<u32>>(text: &str) -> Result<T, ControlError> {
+pub(super) fn number<T: TryFrom<u32>>(text: &str) -> Result<T, ControlError> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),

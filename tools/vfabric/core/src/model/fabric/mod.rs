@@ -23,6 +23,7 @@ mod held;
 pub mod impair;
 mod link;
 mod mad;
+mod madlog;
 mod madrule;
 mod node;
 mod pma;
@@ -147,6 +148,7 @@ pub struct Fabric {
     events: Ring<(PortRef, PortEvent)>,
     stats: Stats,
     mad_rules: madrule::MadRules,
+    mad_log: madlog::MadLog,
     /// Least HopLimit of PathRecords.
     grh: u8,
     /// Where the random numbers of losses begin.
@@ -171,6 +173,7 @@ impl Fabric {
             events: Ring::new(EVENTS.0, EVENTS.1)?,
             stats: Stats::default(),
             mad_rules: madrule::MadRules::default(),
+            mad_log: madlog::MadLog::new()?,
             grh: 0,
             seed: impair::FIRST_SEED,
             trap_due: None,

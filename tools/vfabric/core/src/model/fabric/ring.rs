@@ -41,6 +41,12 @@ impl<T> Ring<T> {
         self.slots.get(self.head)?.as_ref()
     }
 
+    /// All, the oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let places = (0..self.len).map(|offset| self.index(offset));
+        places.filter_map(|at| self.slots.get(at)?.as_ref())
+    }
+
     /// Appends `item`, or gives it back where there is no room and no memory for more. Does not
     /// sleep.
     pub(super) fn push(&mut self, item: T) -> Result<(), T> {
