@@ -126,7 +126,8 @@ def test_one_side_only(vm, served, armed):
 def test_refused_alternate(vm):
     """A peer that refuses the alternate gets the REQ without it; the ULP notices nothing, no QP stays in REARM."""
     fabric = Fabric(vm).up()
-    apm = Apm(vm).up()
+    # Later, by LAP, the peer would be asked for another one.
+    apm = Apm(vm, rearm=0).up()
     # The alternate remote GID of a REQ (its last byte, IBA table 106) becomes one that nobody has.
     fabric.control("mad rewrite class=7 attr=0x10 offset=155 value=ee")
     fabric, ulp = storage(vm, "nvme", fabric)
