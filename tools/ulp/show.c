@@ -99,28 +99,31 @@ static int paths_show(struct seq_file *m, void *v)
 	enum side side;
 
 	for (side = ACTIVE; side < SIDES; side++) {
-		u32 mig[3] = {}, port[3] = {}, failed = 0;
+		u32 mig[3] = {}, port[3] = {}, apart = 0, failed = 0;
 		unsigned long id = 0;
 		struct end *end;
 
 		for (; (end = end_next(side, &id)); id++) {
 			mutex_lock(&end->mutex);
 			if (end_in_state(end, ESTABLISHED)) {
-				if (ib_query_qp(end->qp, &attr, IB_QP_PATH_MIG_STATE | IB_QP_PORT, &init) ||
+				if (ib_query_qp(end->qp, &attr, IB_QP_PATH_MIG_STATE | IB_QP_PORT |
+						IB_QP_ALT_PATH, &init) ||
 				    attr.path_mig_state > IB_MIG_ARMED) {
 					failed++;
 				} else {
 					mig[attr.path_mig_state]++;
 					port[min(attr.port_num, 2)]++;
+					if (attr.path_mig_state == IB_MIG_ARMED)
+						apart += attr.port_num != attr.alt_port_num;
 				}
 			}
 			mutex_unlock(&end->mutex);
 			end_put(end);
 			cond_resched();
 		}
-		seq_printf(m, "%s migrated=%u rearm=%u armed=%u port1=%u port2=%u failed=%u\n",
+		seq_printf(m, "%s migrated=%u rearm=%u armed=%u apart=%u port1=%u port2=%u failed=%u\n",
 			   side_names[side], mig[IB_MIG_MIGRATED], mig[IB_MIG_REARM],
-			   mig[IB_MIG_ARMED], port[1], port[2], failed);
+			   mig[IB_MIG_ARMED], apart, port[1], port[2], failed);
 	}
 	return 0;
 }

@@ -128,7 +128,7 @@ class TestUlp:
         return self._lines("summary")
 
     def paths(self):
-        """By side: how many QPs are migrated, rearm, armed, and by port, as ib_query_qp tells."""
+        """By side: how many QPs are migrated, rearm, armed, apart, and by port, as ib_query_qp tells."""
         return self._lines("paths")
 
     def counters(self):
@@ -152,9 +152,13 @@ class TestUlp:
         assert counters["answers"]["active"] > 0, counters
         return counters
 
-    def wait_armed(self, count, timeout=60):
-        """Wait until the QPs of exactly so many connections are ARMED, at both ends, and none is in another state."""
-        armed = rf"migrated=0 rearm=0 armed={count} .*"
+    def wait_armed(self, count, timeout=60, apart=False):
+        """Wait until the QPs of exactly so many connections are ARMED, at both ends, and none is in another state.
+
+        `apart`: and until path in use and alternate have no port in common, at both ends. Right after a port has come
+        back an alternate may still be one that shares a port.
+        """
+        armed = rf"migrated=0 rearm=0 armed={count} apart={count if apart else ''}.*"
         self.vm.wait_file(f"{DEBUGFS}/paths", rf"active {armed}\npassive {armed}", timeout)
 
     def _lines(self, name):
