@@ -58,7 +58,7 @@ def test_dead_sa_costs_the_hold_and_no_more(vm):
     """Where the SA does not answer us the connection is made without an alternate, with the reason."""
     fabric = Fabric(vm).up()
     srp = Srp(vm).serve()
-    apm = Apm(vm, req_hold_ms=200).up()
+    apm = Apm(vm, req_hold_ms=200, rearm=0).up()
     fabric.control("mad drop class=3 attr=0x11")
     srp.connect()
     Fio(vm, srp.device, seconds=1).run().check()

@@ -91,7 +91,7 @@ def test_dead_spine(vm, name, how):
 def test_own_cable_and_no_lmc(vm):
     """What LMC cannot do: the HCA's own cable. And without it there is nothing: single-port-hca."""
     fabric = spine(vm)
-    apm = Apm(vm, req_hold_ms=HOLD_MS).up()
+    apm = Apm(vm, req_hold_ms=HOLD_MS, rearm=0).up()
     disk = storage(vm, fabric, "srp")
     Fio(vm, disk.device, seconds=1).run().check()
     assert {line["reason"] for line in apm.connections(side="active")} == {"single-port-hca"}

@@ -11,7 +11,7 @@ ALTERNATE_REMOTE_GID = 140
 def test_alternate_on_another_hca_is_kept_from_the_qp(vm):
     """A REQ for vhca1 whose alternate names a port of vhca2: connected, without it, and said so at both ends."""
     fabric = Fabric(vm).up()
-    apm = Apm(vm).up()
+    apm = Apm(vm, rearm=0).up()
     foreign = fabric.gid("vhca2", 1).replace(":", "")
     fabric.control(f"mad rewrite class=7 attr=0x10 offset={ALTERNATE_REMOTE_GID} value={foreign}")
     disk = Srp(vm).up()
