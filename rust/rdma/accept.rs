@@ -13,7 +13,6 @@ use super::conn::{Connection, Side};
 use super::connect::verdict;
 use super::events::Hint;
 use super::name::Name;
-use super::params;
 use super::path;
 use super::qp::QpRef;
 use super::rearm;
@@ -127,7 +126,7 @@ impl Service {
             inner.path = request.primary;
             inner.alternate = request.alternate;
             inner.response_timeout = request.patience.remote_response;
-            if verdict == Verdict::Serve && params::rearm() {
+            if verdict == Verdict::Serve {
                 // SAFETY: `id` is live, and with it its device.
                 inner.rearm = unsafe { rearm::machine(dev, Side::Passive, &request.patience) }.ok();
             }

@@ -27,6 +27,9 @@ use kernel::sync::Arc;
 /// How long the port of an alternate is down before another one is looked for, in milliseconds.
 const STANDBY_MS: u64 = 1_000;
 
+/// How soon a connection that is being set up is looked at again, in milliseconds.
+const NEW_MS: u64 = 500;
+
 impl Service {
     /// Has a connection attended to soon. Any context but a hard interrupt.
     pub(crate) fn wake(&self, conn: &Arc<Connection>) {
@@ -91,7 +94,11 @@ impl Service {
         }
         let follow = self.follow(&device, conn, &mut inner);
         let rearm = inner.rearm.as_ref().and_then(|rearm| rearm.deadline());
-        let due = [follow, rearm, back, standby].into_iter().flatten().min();
+        // Nobody says when the ULP is through with setting up.
+        let is_starting = inner.is_new && inner.rearm.is_some() && !inner.is_closed();
+        let new = is_starting.then(|| self.pacer.now().saturating_add(NEW_MS));
+        let due = [follow, rearm, back, standby, new];
+        let due = due.into_iter().flatten().min();
         self.pacer.set(&self.queue, conn, &mut inner, due);
     }
 
@@ -116,7 +123,8 @@ impl Service {
                 .filter(|_| inner.state().may_migrate())
                 .map(|alternate| (alternate.key(), disjoint));
             self.rearm(scene, inner, rearm::Event::Established(loaded));
-            if matches!(inner.state(), State::Unprotected(reason) if reason.may_pass()) {
+            let may_pass = matches!(inner.state(), State::Unprotected(reason) if reason.may_pass());
+            if may_pass && params::rearm() {
                 self.rearm(scene, inner, rearm::Event::Seek);
             }
         }
@@ -127,7 +135,7 @@ impl Service {
             inner.seek = false;
             self.rearm(scene, inner, rearm::Event::Migrated { told });
         }
-        if core::mem::take(&mut inner.seek) {
+        if core::mem::take(&mut inner.seek) && params::rearm() {
             self.rearm(scene, inner, rearm::Event::Seek);
         }
         if let Some(mig) = sampled {
@@ -142,7 +150,8 @@ impl Service {
     /// Has another alternate looked for where the one in the QP leaves by a port that stays down; when to
     /// come back. A port that is down for a moment only is not worth a LAP.
     fn leave_dead_standby(&self, scene: &Scene<'_>, inner: &mut Inner) -> Option<u64> {
-        let dead = inner.state().may_migrate()
+        let dead = params::rearm()
+            && inner.state().may_migrate()
             && inner
                 .alternate
                 .is_some_and(|alternate| !scene.device.is_active(alternate.port));

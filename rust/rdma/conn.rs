@@ -121,6 +121,8 @@ pub(crate) struct Inner {
     pub(crate) response_timeout: u8,
     /// Whether the CM has been brought along.
     pub(crate) follow: Follow,
+    /// Of the last LAP that was sent to ourselves.
+    pub(crate) own_nonce: u64,
     /// How it is armed again, where it is served.
     pub(crate) rearm: Option<KBox<Rearm>>,
     /// The way back to the path that it began with: active side.
@@ -219,6 +221,7 @@ impl Connection {
                     peer_ack_delay: 0,
                     response_timeout: 0,
                     follow: Follow::Done,
+                    own_nonce: 0,
                     rearm: None,
                     failback: None,
                     is_new: true,

@@ -164,7 +164,7 @@ impl Service {
             },
         };
         // SAFETY: `id` is live.
-        if params::rearm() && unsafe { self.handlers.cover(id) } {
+        if unsafe { self.handlers.cover(id) } {
             // SAFETY: `dev` is registered.
             let machine = unsafe { rearm::machine(dev, Side::Active, &patience) };
             let mut inner = conn.lock();

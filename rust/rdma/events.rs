@@ -21,7 +21,7 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-const SLOTS: usize = 256;
+const SLOTS: usize = 2048;
 /// Slots tried before giving up.
 const PROBES: usize = 32;
 
@@ -91,7 +91,11 @@ impl WorkItem for Events {
         };
         if this.overflow.xchg(false, Full) {
             stats::count(Stat::EventOverflow);
-            service.table.for_each(|conn| service.wake(conn));
+            service.table.for_each(|conn| {
+                // Whose event was lost is not known: what the QP says decides.
+                conn.note(|news| news.path_mig = true);
+                service.wake(conn);
+            });
         }
         for slot in &this.slots {
             if slot.load(Relaxed) == 0 {

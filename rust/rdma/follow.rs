@@ -105,6 +105,7 @@ impl Service {
         let due = now.saturating_add(AGAIN_MS.checked_shl(tries.into()).unwrap_or(AGAIN_MS));
         let tries = tries.saturating_add(1);
         inner.follow = Follow::Sent { nonce, tries, due };
+        inner.own_nonce = nonce;
         Some(due)
     }
 

@@ -10,6 +10,7 @@ use super::bindings as rdma;
 use super::conn::{Connection, Inner, Side};
 use super::device::Device;
 use super::lookup::Refused;
+use super::params;
 use super::path::Path;
 use super::qp::QpRef;
 use super::resolve::Standbys;
@@ -17,6 +18,7 @@ use super::service::Service;
 use super::stats;
 use crate::apm::path::Alternate;
 use crate::apm::rearm::{Action, Event, Rearm, Times};
+use crate::apm::reason::Reason;
 use crate::apm::state;
 use crate::apm::stats::Stat;
 use crate::apm::timers::{exhaustion_ms, qp_timeout, Timers};
@@ -155,6 +157,10 @@ impl Service {
     }
 
     fn search(&self, scene: &Scene<'_>, inner: &mut Inner, better: bool) -> Option<Event> {
+        if !params::rearm() {
+            // The machine has told the peer; that is all that is wanted of it.
+            return Some(Event::NotFound(Reason::NotRearmed));
+        }
         if better {
             // What was found before is what is to be bettered.
             let standbys = standbys(inner);

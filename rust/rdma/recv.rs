@@ -154,10 +154,17 @@ impl Service {
         match lap.kind {
             Kind::Own(_) => {
                 let inner = conn.as_ref().map(|conn| conn.lock());
-                let Some(inner) = inner.filter(|inner| follow::is_own(inner, lap)) else {
+                let Some(inner) = inner.filter(|inner| !inner.dead) else {
                     stats::count(Stat::LapForged);
                     return Fate::Taken;
                 };
+                if !follow::is_own(&inner, lap) {
+                    // One that was sent again, and came after the first had done its work, is ours, too.
+                    if lap.kind != Kind::Own(inner.own_nonce) {
+                        stats::count(Stat::LapForged);
+                    }
+                    return Fate::Taken;
+                }
                 // SAFETY: The work completion is a copy that belongs to this MAD.
                 unsafe {
                     let wc = &mut *(*wc).wc;
