@@ -23,8 +23,14 @@ const SLOTS: usize = 8;
 /// A CM handler of a ULP.
 type Handler = unsafe extern "C" fn(*mut rdma::ib_cm_id, *const rdma::ib_cm_event) -> c_int;
 
-/// The function that each slot wraps; 0 where none.
+/// The function that each slot wraps; 0 where none. Set before its hook is there.
 static WRAPPED: [Atomic<usize>; SLOTS] = [const { Atomic::new(0) }; SLOTS];
+/// The same, once no call of it goes past us any more.
+static COVERED: [Atomic<usize>; SLOTS] = [const { Atomic::new(0) }; SLOTS];
+
+fn is_covered(addr: usize) -> bool {
+    COVERED.iter().any(|slot| slot.load(Acquire) == addr)
+}
 
 static OPS: [Ops; SLOTS] = [
     Ops::wrapper(on_event::<0> as *const ()),
@@ -102,22 +108,23 @@ impl Handlers {
             return false;
         };
         let addr = handler as usize;
-        if WRAPPED.iter().any(|slot| slot.load(Acquire) == addr) {
+        if is_covered(addr) {
             return true;
         }
         let mut slots = self.slots.lock();
         if slots.closed {
             return false;
         }
-        if WRAPPED.iter().any(|slot| slot.load(Acquire) == addr) {
+        if is_covered(addr) {
             return true;
         }
-        let Some(((hook, slot), ops)) = slots
+        let Some((((hook, slot), covered), ops)) = slots
             .hooks
             .iter_mut()
             .zip(&WRAPPED)
+            .zip(&COVERED)
             .zip(&OPS)
-            .find(|((hook, _), _)| hook.is_none())
+            .find(|(((hook, _), _), _)| hook.is_none())
         else {
             return false;
         };
@@ -125,6 +132,7 @@ impl Handlers {
         match Hook::register(ops, addr) {
             Ok(registered) => {
                 *hook = Some(registered);
+                covered.store(addr, Release);
                 true
             }
             Err(e) => {
@@ -143,17 +151,19 @@ impl Handlers {
     pub(crate) unsafe fn covers(&self, id: *mut rdma::ib_cm_id) -> bool {
         // SAFETY: By the function's contract.
         let handler = unsafe { (*id).cm_handler };
-        handler.is_some_and(|h| WRAPPED.iter().any(|slot| slot.load(Acquire) == h as usize))
+        handler.is_some_and(|h| is_covered(h as usize))
     }
 
     /// Lets go of the handlers in a module that is leaving. It has destroyed its cm_ids, so no call of
     /// a handler is in flight.
     fn module_going(&self, module: *const bindings::module) {
         let mut slots = self.slots.lock();
-        for (hook, slot) in slots.hooks.iter_mut().zip(&WRAPPED) {
+        let places = slots.hooks.iter_mut().zip(&WRAPPED).zip(&COVERED);
+        for ((hook, slot), covered) in places {
             let addr = slot.load(Acquire);
             // SAFETY: The notifier keeps `module` valid.
             if hook.is_some() && unsafe { rdma::apm_within(addr as c_ulong, module.cast()) } {
+                covered.store(0, Release);
                 *hook = None;
                 slot.store(0, Release);
             }
@@ -164,7 +174,8 @@ impl Handlers {
     pub(crate) fn close(&self) {
         let mut slots = self.slots.lock();
         slots.closed = true;
-        for hook in &mut slots.hooks {
+        for (hook, covered) in slots.hooks.iter_mut().zip(&COVERED) {
+            covered.store(0, Release);
             *hook = None;
         }
     }

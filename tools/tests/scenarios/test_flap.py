@@ -41,7 +41,10 @@ def test_flapping_port(vm):
 
 
 def test_both_ports_down(vm):
-    """Both ports of the initiator are down, then one is back: I/O goes on, and the connections are armed again."""
+    """Both ports of the initiator are down, then one is back: I/O goes on without an error, and is protected again.
+
+    Whether the session outlives it depends on what comes first, the port or the end of the HCA's retries.
+    """
     fabric = Fabric(vm, subnet_timeout=18).up()
     apm = Apm(vm).up()
     fabric, ulp = storage(vm, "srp", fabric)
@@ -59,7 +62,6 @@ def test_both_ports_down(vm):
     apm.wait_disjoint(connections, "ports")
     assert wait_armed(vm) == connections
     io.finish().check()
-    assert ulp.drops() == 0
 
 
 @with_ulp

@@ -163,3 +163,48 @@ def test_many_move(vm, cq):
     ulp.disconnect(0, 200)
     ulp.wait_gone()
     assert ulp.counters()["dreq_received"]["passive"] == 200
+
+
+@with_apm
+def test_each_port_in_turn(vm):
+    """Each port of both HCAs dies and comes back: all move each time, and are armed again, apart, by themselves."""
+    fabric = Fabric(vm, subnet_timeout=18).up()
+    Apm(vm).up()
+    Ipoib(fabric).up()
+    ulp = TestUlp(vm).up()
+    for first, cm in ((0, "rdma"), (50, "ib")):
+        ulp.listen(cm)
+        ulp.connect(first, 50, cm)
+    ulp.busy(0, 100, every=500)
+    ulp.wait_armed(100, apart=True)
+    for victim in (("vhca0", 1), ("vhca0", 2), ("vhca1", 1), ("vhca1", 2)):
+        before = fabric.migrations()["total"]
+        fabric.cut(*victim)
+        fabric.wait_migrations(before + 200)
+        ulp.wait_progress()
+        fabric.join(*victim)
+        ulp.wait_armed(100, apart=True)
+    ulp.idle(0, 100)
+    ulp.check()
+    ulp.disconnect(0, 100, side="passive")
+    ulp.wait_gone()
+    assert ulp.counters()["dreq_received"]["active"] == 100
+
+
+@with_apm
+def test_idle_connections_are_armed(vm):
+    """A connection over which nothing is ever sent is ARMED all the same, and moves when its port dies."""
+    fabric = Fabric(vm, subnet_timeout=15).up()
+    Apm(vm).up()
+    Ipoib(fabric).up()
+    ulp = TestUlp(vm).up()
+    for first, cm in ((0, "rdma"), (50, "ib")):
+        ulp.listen(cm)
+        ulp.connect(first, 50, cm)
+    ulp.busy(0, 10)
+    ulp.wait_armed(100)
+    fabric.cut("vhca0", 1)
+    fabric.wait_migrations(200)
+    ulp.wait_progress()
+    ulp.check()
+    assert ulp.summary()["active"]["established"] == 100
