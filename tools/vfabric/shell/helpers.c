@@ -82,6 +82,14 @@ void rust_helper_vf_bh_enable(void)
 	local_bh_enable();
 }
 
+/* Waits until core's work on @cq, if it is polled by one, is through with what it took. */
+void rust_helper_vf_cq_flush(struct ib_cq *cq)
+{
+	if (cq->poll_ctx == IB_POLL_WORKQUEUE ||
+	    cq->poll_ctx == IB_POLL_UNBOUND_WORKQUEUE)
+		flush_work(&cq->work);
+}
+
 unsigned int rust_helper_vf_cpus(void)
 {
 	return num_possible_cpus();

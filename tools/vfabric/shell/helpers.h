@@ -5,6 +5,7 @@
 
 #include <linux/types.h>
 
+struct ib_cq;
 struct task_struct;
 
 /* Sizes as the C compiler sees them. */
@@ -34,6 +35,7 @@ unsigned int rust_helper_vf_noio_save(void);
 void rust_helper_vf_noio_restore(unsigned int flags);
 void rust_helper_vf_bh_disable(void);
 void rust_helper_vf_bh_enable(void);
+void rust_helper_vf_cq_flush(struct ib_cq *cq);
 unsigned int rust_helper_vf_cpus(void);
 u32 rust_helper_vf_core_cap(void);
 void rust_helper_vf_copy(void *to, const void *from, size_t n);

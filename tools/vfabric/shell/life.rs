@@ -6,7 +6,7 @@ use super::bindings;
 use super::cq::{self, Cq, QpHandle};
 use super::hca::{self, Hca};
 use super::pd;
-use super::qp::{Cap, Kind, Parts, Qp, VQp};
+use super::qp::{self, Cap, Kind, Parts, Qp, VQp};
 use super::srq::{self, Srq};
 use super::wq::{RecvQueue, SendQueue, MAX_SGE, MAX_WR};
 use crate::model::knobs::Knobs;
@@ -144,15 +144,18 @@ pub(super) unsafe extern "C" fn destroy(
 ) -> i32 {
     // SAFETY: The device outlives its objects.
     let hca: ArcBorrow<'_, Hca> = unsafe { hca::from_ib((*ib).device) };
-    // SAFETY: Created earlier, destroyed once.
-    let qp = unsafe { VQp::detach(ib) };
+    // SAFETY: Created earlier, not destroyed yet.
+    let qp: Arc<Qp> = unsafe { qp::from_ib(ib) }.into();
+    // A port's receive completions may be in the hands of ib_mad, which destroys QP0 and QP1 before
+    // it stops its queue's work, and gives each buffer back to the queue pair it came from.
+    let mads = matches!(qp.kind, Kind::Smi | Kind::Gsi);
     let scrub = {
         let mut st = hca.shared.lock();
         qp.dead.store(true, Release);
         qp.stop_timer(&mut st);
         let h = st.hca(hca.index);
         h.remove(&qp);
-        h.knobs.scrub
+        h.knobs.scrub || mads
     };
     hca.shared.wait_for_delivery();
     if scrub {
@@ -161,5 +164,15 @@ pub(super) unsafe extern "C" fn destroy(
             qp.recv_cq.scrub(qp.handle);
         }
     }
+    if mads {
+        // SAFETY: The consumer has both queues longer than the queue pair, which is why they are
+        // alive; core alone makes such a queue pair, and destroys it from a thread, not from there.
+        unsafe {
+            bindings::vf_cq_flush(qp.send_cq.ib);
+            bindings::vf_cq_flush(qp.recv_cq.ib);
+        }
+    }
+    // SAFETY: Created earlier, destroyed once.
+    drop(unsafe { VQp::detach(ib) });
     0
 }
