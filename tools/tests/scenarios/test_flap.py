@@ -10,6 +10,7 @@ from scenarios.common import storage, wait_armed, wait_ios
 
 FLAPS = int(os.environ.get("FLAPS", "40"))
 PERIOD_S = 0.2
+BOTH_DOWN_S = 5
 
 with_ulp = pytest.mark.vm(modules=("vfabric", "ib-cm-apm", "apm-test-ulp"))
 
@@ -40,28 +41,51 @@ def test_flapping_port(vm):
     assert ulp.drops() == 0
 
 
-def test_both_ports_down(vm):
-    """Both ports of the initiator are down, then one is back: I/O goes on without an error, and is protected again.
+def both_down(fabric, back):
+    """Both ports of the initiator die, one after the other; five seconds later the port `back` is there again."""
+    fabric.cut("vhca0", 1)
+    fabric.cut("vhca0", 2)
+    fabric.wait_state("vhca0", 2, "DOWN")
+    # So long is the fault; nothing is waited for.
+    fabric.vm.run(f"sleep {BOTH_DOWN_S}")
+    fabric.join("vhca0", back)
+    fabric.wait_state("vhca0", back)
 
-    Whether the session outlives it depends on what comes first, the port or the end of the HCA's retries.
-    """
+
+def test_both_ports_down(vm):
+    """Both ports are down for longer than the HCA's retries take: the ULP reconnects, and is protected again."""
     fabric = Fabric(vm, subnet_timeout=18).up()
     apm = Apm(vm).up()
     fabric, ulp = storage(vm, "srp", fabric)
     connections = wait_armed(vm)
     io = Fio(vm, ulp.device, seconds=1).start()
     wait_ios(vm, ulp.device)
-    fabric.cut("vhca0", 1)
-    fabric.cut("vhca0", 2)
-    fabric.wait_state("vhca0", 2, "DOWN")
-    fabric.join("vhca0", 1)
-    fabric.wait_state("vhca0", 1)
+    both_down(fabric, back=1)
     wait_ios(vm, ulp.device)
     fabric.join("vhca0", 2)
     fabric.wait_active()
     apm.wait_disjoint(connections, "ports")
     assert wait_armed(vm) == connections
     io.finish().check()
+
+
+@with_ulp
+def test_both_ports_down_outlived(vm):
+    """The HCA's retries take longer than that (no timers of ours), and its port comes back: the connections live on."""
+    fabric = Fabric(vm, subnet_timeout=18).up()
+    apm = Apm(vm, timers=0).up()
+    ulp = TestUlp(vm).up().listen("ib")
+    ulp.connect(0, 20, "ib")
+    ulp.busy(0, 20, every=50)
+    ulp.wait_armed(20)
+    both_down(fabric, back=2)
+    ulp.wait_progress()
+    fabric.join("vhca0", 1)
+    fabric.wait_active()
+    apm.wait_disjoint(20, "ports")
+    ulp.wait_armed(20)
+    ulp.check()
+    assert ulp.summary()["active"]["established"] == 20
 
 
 @with_ulp
