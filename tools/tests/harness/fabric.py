@@ -17,13 +17,14 @@ class Fabric:
 
     `topology` is "rails" or the text of one. `sm` is the HCA whose port 1 OpenSM binds to. `subnet_timeout` is the
     OpenSM option: the lifetime of every path is 4.096 us x 2^subnet_timeout (18, OpenSM's default, makes a QP's retries
-    take 17.7 s).
+    take 17.7 s). `knobs` sets HCAs before there are devices ("all profile=mlx5"); later there is control("knob ...").
     """
 
     module = "vfabric"
 
-    def __init__(self, vm, topology="rails", sm="vhca2", subnet_timeout=12):
+    def __init__(self, vm, topology="rails", sm="vhca2", subnet_timeout=12, knobs=None):
         self.vm = vm
+        self.knobs = knobs
         self.topology = topology
         self.sm = sm
         self.subnet_timeout = subnet_timeout
@@ -39,6 +40,8 @@ class Fabric:
     def load(self):
         self.vm.modprobe("ib_umad", "ib_cm", "rdma_cm")
         params = {} if self.topology == "rails" else {"topology": self.topology.strip().replace("\n", ";")}
+        if self.knobs:
+            params["knobs"] = self.knobs
         self.vm.insmod(self.module, **params)
 
     def unload(self, timeout=60):

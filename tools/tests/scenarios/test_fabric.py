@@ -149,7 +149,7 @@ def test_bad_control(vm):
 
 @only_fabric
 def test_bad_topology(vm):
-    """A malformed topology is refused with the number of the line that is wrong, and leaves nothing behind."""
+    """A malformed topology or knob is refused with the line that is wrong, and leaves nothing behind."""
     vm.modprobe("ib_core")
     for text, line in (
         ("hca a ports=1;switch s ports=2;link a/1 s/3", 3),
@@ -161,6 +161,9 @@ def test_bad_topology(vm):
     ):
         assert vm.run(f"insmod /mnt/vfabric.ko topology='\"{text}\"'", check=False).rc != 0, text
         vm.wait_dmesg(rf"vfabric: .*line {line}\b")
+    for knobs, why in (("all scrub=2", "not a value"), ("all scrub=0; vhca9 scrub=0", "no such HCA")):
+        assert vm.run(f"insmod /mnt/vfabric.ko knobs='\"{knobs}\"'", check=False).rc != 0, knobs
+        vm.wait_dmesg(rf"vfabric: knob .*{why}")
     assert vm.glob("/sys/class/infiniband/*") == []
     Fabric(vm).up()
 

@@ -4,6 +4,7 @@
 import pytest
 
 from harness import Apm, Fabric, Fio, Ipoib, Nvme
+from harness.wire import REP, Wire
 from scenarios.common import ENDS, qps_by_end, storage, use_every_queue, wait_armed, wait_ios, wait_no_qps
 
 # One at a time, so that a failure names its cause.
@@ -19,6 +20,8 @@ KNOBS = (
     "port_err_on_join=1",
     "reorder_events=1",
 )
+# Target ACK delay that a profile's HCAs tell.
+ACK_DELAYS = {"plain": 8, "mlx5": 16}
 
 
 def failover(vm, fabric, ulp, connections):
@@ -39,11 +42,12 @@ def failover(vm, fabric, ulp, connections):
 @pytest.mark.parametrize("name", ["iser", "srp"])
 def test_profiles(vm, name, profile):
     """The same cut on HCAs that behave like the simplest ones and like a whole family ends the same for the ULP."""
-    fabric = Fabric(vm).up()
-    fabric.control(f"knob all profile={profile}")
+    fabric = Fabric(vm, knobs=f"all profile={profile}").up()
+    wire = Wire(fabric)
     Apm(vm).up()
     fabric, ulp = storage(vm, name, fabric)
     connections = wait_armed(vm)
+    assert {rep.body[26] >> 3 for rep in wire.messages(REP)} == {ACK_DELAYS[profile]}
     assert failover(vm, fabric, ulp, connections) >= 2
     use_every_queue(vm, ulp.device)
     ulp.disconnect()

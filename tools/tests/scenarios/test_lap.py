@@ -95,6 +95,7 @@ def test_forged_laps(vm):
         ("a notice of the path in use", 5, other(mark=marked(NOTICE), **wire.path(A1, P1))),
         ("another QP", 6, other(qpn=one.passive.qpn ^ 1)),
         ("our other port's LID", 7, other(lids=(lid[A2], lid[P1]))),
+        ("the peer's GID, the LID next to its own", 7, other(lids=(lid[A2] + 1, lid[P2]))),
         ("no LID", 7, other(lids=(lid[A2], 0xFFFF))),
         ("the peer's GID, a third node's LID", 7, other(lids=(lid[THIRD], lid[P2]))),
         ("a third node's GID at our end", 8, other(gids=wrong_local_gid)),

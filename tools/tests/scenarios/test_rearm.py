@@ -16,7 +16,7 @@ CUTS = [("vhca0", 1), ("vhca0", 2), ("vhca1", 1), ("vhca1", 2)]
 # What hardware may do otherwise, the worst of it together.
 KNOBS = {
     "mlx5": "profile=mlx5",
-    "silent": "path_mig_events=0 query_swaps=0 retransmit=0 timer_stretch=4 modify_us=100 reorder_events=1",
+    "silent": "path_mig_events=0 query_swaps=0 retransmit=0 timer_stretch=4 modify_us=100 reorder_events=1 ca_ack_delay=16",
     "talkative": "path_mig_events=2 port_err_on_join=1 round_depth=1 ack_delay_us=500",
 }
 
@@ -60,8 +60,7 @@ def test_any_number_of_cuts(vm, name):
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_any_hardware(vm, knobs):
     """The same on HCAs that keep silent about a migration, tell it twice, or report their paths otherwise."""
-    fabric = Fabric(vm, subnet_timeout=18).up()
-    fabric.control(f"knob all {KNOBS[knobs]}")
+    fabric = Fabric(vm, subnet_timeout=18, knobs=f"all {KNOBS[knobs]}").up()
     rounds(vm, "srp", fabric, Apm(vm).up(), 1)
 
 

@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn query_device(
 ) -> i32 {
     use bindings::*;
     // SAFETY: A live device, and room for the answer.
-    let (guid, a) = unsafe { ((*ib).node_guid, &mut *attr) };
+    let (guid, hca, a) = unsafe { ((*ib).node_guid, hca::from_ib(ib), &mut *attr) };
     *a = ib_device_attr::default();
     a.sys_image_guid = guid;
     a.max_mr_size = u64::MAX;
@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn query_device(
     a.max_total_mcast_qp_attach = 65536;
     a.max_ah = 1 << 20;
     a.max_pkeys = PKEYS as u16;
-    a.local_ca_ack_delay = 8;
+    a.local_ca_ack_delay = hca.shared.lock().hca(hca.index).knobs.ca_ack_delay;
     a.max_fast_reg_page_list_len = MAX_PAGES;
     0
 }

@@ -13,6 +13,7 @@
 
 use super::device::Devices;
 use super::engine::Shared;
+use super::knobs;
 use super::log::name;
 use super::modify;
 use super::qp::{Kind, Qp};
@@ -67,7 +68,7 @@ impl Files {
                 qps <- dir.read_callback_file(c"qps", shared.clone(), &qps),
                 migrations <- dir.read_callback_file(c"migrations", shared.clone(), &migrations),
                 mads <- dir.read_callback_file(c"mads", shared.clone(), &mads),
-                knobs <- dir.read_callback_file(c"knobs", shared.clone(), &knobs),
+                knobs <- dir.read_callback_file(c"knobs", shared.clone(), &show_knobs),
                 dir: dir.clone(),
             }? Error),
             GFP_KERNEL,
@@ -92,7 +93,7 @@ fn control(c: &Controlled, reader: &mut UserSliceReader) -> Result {
         return remove(c, node.trim());
     }
     if let Some(rest) = line.strip_prefix("knob ") {
-        return knob(c, rest.trim());
+        return knobs::set(&c.shared, rest.trim());
     }
     let mut st = c.shared.lock();
     let done = st.fabric.control(line, super::state::now());
@@ -120,30 +121,6 @@ struct Done<'a>(&'a Fabric, Control);
 impl kernel::fmt::Display for Done<'_> {
     fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
         self.0.write_control(f, self.1)
-    }
-}
-
-fn knob(c: &Controlled, line: &str) -> Result {
-    let (node, words) = line.split_once(' ').unwrap_or((line, ""));
-    let mut st = c.shared.lock();
-    let mut found = false;
-    for index in 0..st.hcas().len() {
-        let id = st.hca_ref(index).node;
-        if node != "all" && name(&st, id) != node {
-            continue;
-        }
-        found = true;
-        if let Err(e) = st.set_knobs(index, words) {
-            pr_err!("control: knob {}: {}\n", line, e.as_str());
-            return Err(EINVAL);
-        }
-    }
-    if found {
-        pr_info!("knob {}\n", line);
-        Ok(())
-    } else {
-        pr_err!("control: knob {}: no such HCA\n", line);
-        Err(EINVAL)
     }
 }
 
@@ -231,7 +208,7 @@ fn qp_line(
     )
 }
 
-fn knobs(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
+fn show_knobs(shared: &Arc<Shared>, f: &mut kernel::fmt::Formatter<'_>) -> core::fmt::Result {
     let st = shared.lock();
     for h in st.hcas() {
         writeln!(f, "dev={} {}", name(&st, h.node), h.knobs)?;

@@ -142,6 +142,16 @@ const char *rust_helper_vf_topology(void)
 	return topology;
 }
 
+static char *knobs;
+module_param(knobs, charp, 0444);
+MODULE_PARM_DESC(knobs, "How HCAs are set from the start, separated by newline or ';': NODE NAME=VALUE ..., or all NAME=VALUE ...");
+
+/* The text given at load, NULL where there was none. */
+const char *rust_helper_vf_knobs(void)
+{
+	return knobs;
+}
+
 /* What an InfiniBand port can do: an expression of macros. */
 u32 rust_helper_vf_core_cap(void)
 {

@@ -41,5 +41,6 @@ u32 rust_helper_vf_core_cap(void);
 void rust_helper_vf_copy(void *to, const void *from, size_t n);
 bool rust_helper_vf_may_log(void);
 const char *rust_helper_vf_topology(void);
+const char *rust_helper_vf_knobs(void);
 
 #endif

@@ -12,6 +12,7 @@ mod device;
 mod engine;
 mod event;
 mod hca;
+mod knobs;
 mod life;
 mod log;
 mod mad;
@@ -43,12 +44,13 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    /// Builds the fabric that the `topology` parameter names and registers its HCAs.
+    /// Builds the fabric that the `topology` parameter names and registers its HCAs, set as `knobs` says.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
         check_layout()?;
         let topology = topology()?;
         let state = state::State::new(Fabric::new(&topology)?)?;
         let shared = engine::Shared::new(state)?;
+        knobs::from_parameter(&shared)?;
         let engine = engine::Engine::start(shared.clone())?;
         let devices = Arc::pin_init(device::Devices::new(shared.clone()), GFP_KERNEL)?;
         devices.add_all(module)?;

@@ -30,6 +30,7 @@ fn a_bad_word_changes_nothing() {
         ("modify_us=-1", KnobError::BadValue),
         ("modified_us=10000001", KnobError::BadValue),
         ("max_cqe=many", KnobError::BadValue),
+        ("ca_ack_delay=32", KnobError::BadValue),
         ("profile=other", KnobError::BadValue),
     ] {
         let mut knobs = Knobs::PLAIN;

@@ -13,6 +13,7 @@
 //! | `query_swaps` | 0, 1 | after a migration `query_qp` gives the path in use as the primary |
 //! | `timer_stretch` | 1 to 4 | ACK timers run this many times as long |
 //! | `ack_delay_us` | microseconds | an ACK is held back for this long |
+//! | `ca_ack_delay` | 0 to 31 | what a new device tells as `local_ca_ack_delay`, in 4.096 us times two to this |
 //! | `modify_us` | microseconds | `modify_qp` of an RC queue pair takes effect after this time |
 //! | `modified_us` | microseconds | `modify_qp` of an RC queue pair returns this long after it has taken effect |
 //! | `fail_modify` | N | the N-th `modify_qp` of an RC queue pair from now on fails; 0: none |
@@ -31,6 +32,8 @@ use core::fmt;
 pub struct Knobs {
     /// What the transport has to know.
     pub rc: Quirks,
+    /// `local_ca_ack_delay`, in 4.096 us times two to this.
+    pub ca_ack_delay: u8,
     /// Time until `modify_qp` takes effect, in microseconds.
     pub modify_us: u32,
     /// Time from then until it returns, in microseconds.
@@ -82,6 +85,7 @@ impl Knobs {
     /// An HCA without peculiarities.
     pub const PLAIN: Knobs = Knobs {
         rc: Quirks::NONE,
+        ca_ack_delay: 8,
         modify_us: 0,
         modified_us: 0,
         fail_modify: 0,
@@ -102,6 +106,7 @@ impl Knobs {
             timer_stretch: 4,
             ack_delay: 0,
         },
+        ca_ack_delay: 16,
         modify_us: 100,
         modified_us: 0,
         fail_modify: 0,
@@ -148,6 +153,7 @@ impl Knobs {
                 n => self.rc.timer_stretch = n as u8,
             },
             "ack_delay_us" => self.rc.ack_delay = number(MAX_US)?.saturating_mul(1000),
+            "ca_ack_delay" => self.ca_ack_delay = number(31)? as u8,
             "modify_us" => self.modify_us = number(MAX_US)?,
             "modified_us" => self.modified_us = number(MAX_MODIFIED_US)?,
             "fail_modify" => self.fail_modify = number(u32::MAX)?,
@@ -204,8 +210,8 @@ impl fmt::Display for Knobs {
         )?;
         write!(
             f,
-            " modified_us={} max_send_wr={} max_cqe={}",
-            self.modified_us, self.max_send_wr, self.max_cqe,
+            " modified_us={} max_send_wr={} max_cqe={} ca_ack_delay={}",
+            self.modified_us, self.max_send_wr, self.max_cqe, self.ca_ack_delay,
         )
     }
 }
