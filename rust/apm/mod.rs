@@ -35,3 +35,4 @@ pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod timers;
+pub(crate) mod wishes;

@@ -134,6 +134,11 @@ impl FullPath {
         self.key() == other.key()
     }
 
+    /// Whether packets go between the same LIDs, which is what a peer can say of a path.
+    pub(crate) fn same_lids(&self, other: &Self) -> bool {
+        (self.slid, self.dlid) == (other.slid, other.dlid)
+    }
+
     /// What tells paths of one connection from each other.
     pub(crate) fn key(&self) -> Key {
         Key {

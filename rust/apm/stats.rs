@@ -63,11 +63,15 @@ counters! {
     LapsSent => "laps_sent",
     /// LAPs sent to tell a peer of a migration, where no nudge was possible.
     NoticesSent => "notices_sent",
+    /// Messages that tell the active side of a port that it does not see.
+    WishesSent => "wishes_sent",
+    /// Such messages of a peer that were acted on.
+    WishesHeard => "wishes_heard",
     /// Alternates that the peer had loaded and our HCA would not.
     LoadFailed => "load_failed",
     /// LAPs received for connections that are served.
     LapsReceived => "laps_received",
-    /// LAPs whose path was loaded.
+    /// LAPs answered with status 0: loaded or, of our own kinds, heeded.
     LapsAccepted => "laps_accepted",
     /// LAPs answered with another status than 0.
     LapsRefused => "laps_refused",

@@ -9,10 +9,11 @@
 //! Locks: the mutex of the connection; see `conn.rs`.
 
 use super::cm;
-use super::conn::{Connection, Inner};
+use super::conn::{Connection, Inner, Side};
 use super::device::Device;
 use super::follow::Follow;
 use super::inbox::Message;
+use super::lap::is_served;
 use super::params;
 use super::qp::QpRef;
 use super::rearm::Scene;
@@ -22,10 +23,9 @@ use crate::apm::path::Disjoint;
 use crate::apm::rearm;
 use crate::apm::state::{Action, Event, PathMigState, State};
 use crate::apm::stats::Stat;
+use crate::apm::wishes::{View, Wish};
+use crate::wire::cm::lap::Kind;
 use kernel::sync::Arc;
-
-/// How long the port of an alternate is down before another one is looked for, in milliseconds.
-const STANDBY_MS: u64 = 1_000;
 
 /// How soon a connection that is being set up is looked at again, in milliseconds.
 const NEW_MS: u64 = 500;
@@ -86,7 +86,7 @@ impl Service {
             self.judge(&scene, &mut inner);
             // A LAP may have forced it.
             self.after_look(&scene, &mut inner, None);
-            standby = self.leave_dead_standby(&scene, &mut inner);
+            standby = self.wishes(&scene, &mut inner);
             self.rearm(&scene, &mut inner, rearm::Event::Tick);
             // That may have asked the QP, and found a migration.
             self.after_look(&scene, &mut inner, None);
@@ -147,30 +147,33 @@ impl Service {
         }
     }
 
-    /// Has another alternate looked for where the one in the QP leaves by a port that stays down; when to
-    /// come back. A port that is down for a moment only is not worth a LAP.
-    fn leave_dead_standby(&self, scene: &Scene<'_>, inner: &mut Inner) -> Option<u64> {
-        let dead = params::rearm()
-            && inner.state().may_migrate()
-            && inner
-                .alternate
-                .is_some_and(|alternate| !scene.device.is_active(alternate.port));
-        if !dead {
-            inner.standby_dead = None;
+    /// Does what is to be done about an alternate whose local port is down, or when a port is back; when to
+    /// come back.
+    fn wishes(&self, scene: &Scene<'_>, inner: &mut Inner) -> Option<u64> {
+        if !params::rearm() || !is_served(inner) {
             return None;
         }
-        let now = self.pacer.now();
-        let (since, sought) = *inner.standby_dead.get_or_insert((now, false));
-        let due = since.saturating_add(STANDBY_MS);
-        if sought {
-            return None;
+        let alternate = inner.alternate.filter(|_| inner.state().may_migrate());
+        let view = View {
+            active: scene.conn.side == Side::Active,
+            used: inner.path.port,
+            alternate: alternate.map(|path| path.port),
+            up: scene.device.active_ports(),
+        };
+        let (wish, due) = inner.wishes.look(&view, self.pacer.now());
+        match wish {
+            None => {}
+            Some(Wish::Seek) => self.rearm(scene, inner, rearm::Event::Seek),
+            Some(Wish::DeadStandby) => {
+                let path = alternate.unwrap_or(inner.path);
+                self.wish(scene, inner, &path, Kind::DeadStandby);
+            }
+            Some(Wish::PortBack) => {
+                let path = inner.path;
+                self.wish(scene, inner, &path, Kind::PortBack);
+            }
         }
-        if now < due {
-            return Some(due);
-        }
-        inner.standby_dead = Some((since, true));
-        self.rearm(scene, inner, rearm::Event::Seek);
-        None
+        due
     }
 
     fn message(&self, scene: &Scene<'_>, inner: &mut Inner, message: &Message) {

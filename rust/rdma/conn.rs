@@ -28,6 +28,7 @@ use crate::apm::rearm::Rearm;
 use crate::apm::search::Disjoint;
 use crate::apm::state::{step, Action, Actions, Event, State};
 use crate::apm::stats::Stat;
+use crate::apm::wishes::Wishes;
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
@@ -135,8 +136,8 @@ pub(crate) struct Inner {
     pub(crate) untold: bool,
     /// The machine is to look for another alternate.
     pub(crate) seek: bool,
-    /// Since when the port of the alternate is down, and whether another one was looked for since.
-    pub(crate) standby_dead: Option<(u64, bool)>,
+    /// What the local ports have to do with the alternate.
+    pub(crate) wishes: Wishes,
     /// The machine waits for a search.
     pub(crate) searching: bool,
     /// What is remembered of the peer's LAPs.
@@ -228,7 +229,7 @@ impl Connection {
                     moved: false,
                     untold: false,
                     seek: false,
-                    standby_dead: None,
+                    wishes: Wishes::NONE,
                     searching: false,
                     laps: Laps::new(),
                     nudge: None,

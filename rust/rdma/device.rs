@@ -22,6 +22,7 @@ use super::sync::Gate;
 use crate::apm::reason::Reason;
 use crate::apm::search::LocalPort;
 use crate::apm::stats::Stat;
+use crate::apm::wishes::bit;
 use crate::wire::Gid;
 use core::cell::UnsafeCell;
 use core::ops::Deref;
@@ -95,6 +96,12 @@ impl Device {
     /// Whether a port was ACTIVE when last asked.
     pub(crate) fn is_active(&self, num: u32) -> bool {
         self.port(num).is_some_and(|port| port.active.load(Acquire))
+    }
+
+    /// Ports that are ACTIVE: bit n for port n.
+    pub(crate) fn active_ports(&self) -> u64 {
+        let active = self.ports.iter().filter(|port| port.active.load(Acquire));
+        active.fold(0, |all, port| all | bit(port.num))
     }
 
     /// GID and base LID of a port. Process context.

@@ -14,7 +14,7 @@ use super::cm;
 use super::conn::{Inner, Side};
 use super::params;
 use super::path::Path;
-use super::rearm::Scene;
+use super::rearm::{standbys, Scene};
 use super::resolve::NodeOf;
 use super::service::Service;
 use super::stats;
@@ -214,6 +214,7 @@ impl Service {
             Verdict::Load(_) if stale => return,
             Verdict::Load(way) if load(scene, inner, &arrived.lap, way) => Status::LOADED,
             Verdict::Load(_) => Status::REJECTED,
+            Verdict::Seek | Verdict::Kick => Status::LOADED,
             Verdict::Drop | Verdict::Ask(_) | Verdict::Force(_) => {
                 return inner.laps.history.dropped(&arrived.lap);
             }
@@ -226,6 +227,17 @@ impl Service {
         answer(scene, inner, arrived, status);
         if matches!(verdict, Verdict::Load(_)) && status == Status::LOADED {
             self.rearm(scene, inner, rearm::Event::Served);
+        }
+        if matches!(verdict, Verdict::Seek | Verdict::Kick) {
+            stats::count(Stat::WishesHeard);
+            // What subnet administration said before may be wrong now.
+            self.standbys
+                .forget_old(scene.conn.device(), &standbys(inner));
+            let event = match verdict {
+                Verdict::Seek => rearm::Event::Seek,
+                _ => rearm::Event::Kick,
+            };
+            self.rearm(scene, inner, event);
         }
     }
 }
@@ -254,7 +266,7 @@ fn connection(scene: &Scene<'_>, inner: &Inner, lap: &Lap) -> Option<Connection>
 }
 
 /// Whether the connection may get an alternate now.
-fn is_served(inner: &Inner) -> bool {
+pub(super) fn is_served(inner: &Inner) -> bool {
     let excluded = matches!(inner.state(), State::Unprotected(reason) if !reason.may_pass());
     params::rearm() && !inner.hands_off && !excluded
 }

@@ -195,6 +195,15 @@ impl Service {
         }
     }
 
+    /// Tells the active side what it does not see. Lost or not sent is all the same.
+    pub(super) fn wish(&self, scene: &Scene<'_>, inner: &Inner, path: &Path, kind: Kind) {
+        // SAFETY: No preconditions.
+        let tid = unsafe { bindings::get_random_u64() };
+        if self.send(scene, inner, tid, path, kind).is_ok() {
+            stats::count(Stat::WishesSent);
+        }
+    }
+
     fn send_lap(&self, scene: &Scene<'_>, inner: &mut Inner, tid: u64, alternate: &Alternate) {
         let path = Path::from(alternate);
         if self.send(scene, inner, tid, &path, Kind::Ordinary).is_ok() {
@@ -251,7 +260,7 @@ impl Service {
 }
 
 /// The search for alternates to the path in use.
-fn standbys(inner: &Inner) -> Standbys {
+pub(super) fn standbys(inner: &Inner) -> Standbys {
     Standbys(inner.path.primary(inner.path.pkey, inner.path.mtu))
 }
 

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | 1 comm id | no such connection |
 //! | 2 unsupported | not served, or a LAP of a later version of this module |
-//! | 3 rejected | this is the active side; not from the peer; port down or without P_Key; a notice that is not believed |
+//! | 3 rejected | this is the active side; not from the peer; port down or without P_Key; a notice that is not believed; a wish that concerns no alternate of ours |
 //! | 5 same as primary | the path in use |
 //! | 6 QPN | not our QP |
 //! | 7 LID | not one of the port's |
@@ -146,6 +146,10 @@ pub(crate) enum Verdict {
     Force(Status),
     /// Load this path with REARM and answer 0 or, if that failed, 3.
     Load(FullPath),
+    /// Look for another alternate, the one there is is dead; answer 0.
+    Seek,
+    /// Try again soon what is being waited for; answer 0.
+    Kick,
 }
 
 /// Judges a LAP.
@@ -158,7 +162,7 @@ pub(crate) fn judge(lap: &Lap, source: &Source, facts: &Facts) -> Verdict {
 fn check(lap: &Lap, source: &Source, facts: &Facts) -> Result<Verdict, Verdict> {
     let refuse = |status| Err(Verdict::Answer(status));
     match lap.kind {
-        Kind::Ordinary | Kind::Notice => {}
+        Kind::Ordinary | Kind::Notice | Kind::DeadStandby | Kind::PortBack => {}
         // Ours would not have come here.
         Kind::Own(_) => return Err(Verdict::Drop),
         Kind::Unknown => return refuse(Status::UNSUPPORTED),
@@ -178,9 +182,11 @@ fn check(lap: &Lap, source: &Source, facts: &Facts) -> Result<Verdict, Verdict> 
     if lap.qpn != conn.qpn {
         return refuse(Status::QPN);
     }
-    if lap.kind == Kind::Notice {
+    match lap.kind {
         // Either side sends one.
-        return Ok(notice(conn, &path));
+        Kind::Notice => return Ok(notice(conn, &path)),
+        Kind::DeadStandby | Kind::PortBack => return Ok(wish(conn, lap.kind, &path)),
+        _ => {}
     }
     if conn.active {
         // Both sides would load what the other one does not.
@@ -245,15 +251,26 @@ fn check_source(
 
 /// A notice: "I have migrated to this path".
 fn notice(conn: &Connection, path: &FullPath) -> Verdict {
-    let names = |known: &FullPath| (known.slid, known.dlid) == (path.slid, path.dlid);
-    if names(&conn.in_use) {
+    if conn.in_use.same_lids(path) {
         return Verdict::Answer(Status::SAME_AS_PRIMARY);
     }
     let armed = conn.mig == PathMigState::Armed;
-    if armed && conn.loaded.as_ref().is_some_and(names) {
+    if armed && conn.loaded.is_some_and(|loaded| loaded.same_lids(path)) {
         return Verdict::Force(Status::REJECTED);
     }
     Verdict::Answer(Status::REJECTED)
+}
+
+/// A wish of the passive side, which does not look for alternates itself. Nothing in it is loaded: whoever
+/// sends it makes us ask subnet administration, and no more.
+fn wish(conn: &Connection, kind: Kind, path: &FullPath) -> Verdict {
+    match kind {
+        _ if !conn.active => Verdict::Answer(Status::REJECTED),
+        Kind::PortBack => Verdict::Kick,
+        // One that has been replaced since is nothing to worry about.
+        _ if conn.loaded.is_some_and(|loaded| loaded.same_lids(path)) => Verdict::Seek,
+        _ => Verdict::Answer(Status::REJECTED),
+    }
 }
 
 /// What can be said of the values alone.

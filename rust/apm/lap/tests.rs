@@ -314,6 +314,47 @@ fn the_path_in_use() {
 }
 
 #[test]
+fn wishes() {
+    let wish = |kind, number| Lap {
+        kind,
+        alternate: path(number).to_cm(16).reversed(),
+        ..lap()
+    };
+    let dead = wish(Kind::DeadStandby, 2);
+    let back = wish(Kind::PortBack, 1);
+    let active = |loaded: bool| {
+        with(|c| {
+            c.active = true;
+            c.loaded = loaded.then_some(path(2));
+            c.mig = PathMigState::Armed;
+        })
+    };
+    assert_eq!(judge(&dead, &SOURCE, &active(true)), Verdict::Seek);
+    assert_eq!(judge(&back, &SOURCE, &active(true)), Verdict::Kick);
+    assert_eq!(judge(&back, &SOURCE, &active(false)), Verdict::Kick);
+    // It has another one by now, or none.
+    answers(&dead, &active(false), Status::REJECTED);
+    answers(&wish(Kind::DeadStandby, 3), &active(true), Status::REJECTED);
+    // The passive side does not search.
+    answers(&dead, &with(|c| c.loaded = Some(path(2))), Status::REJECTED);
+    answers(&back, &facts(), Status::REJECTED);
+    // From elsewhere.
+    for wish in [dead, back] {
+        let stranger = Source { lid: 99, ..SOURCE };
+        let mut facts = active(true);
+        assert_eq!(
+            judge(&wish, &stranger, &facts),
+            Verdict::Ask(Question::Source(99))
+        );
+        facts.source = Port::Of { node: 1, lid: 99 };
+        assert_eq!(
+            judge(&wish, &stranger, &facts),
+            Verdict::Answer(Status::REJECTED)
+        );
+    }
+}
+
+#[test]
 fn notices() {
     let notice = Lap {
         kind: Kind::Notice,
@@ -472,6 +513,7 @@ proptest! {
             Verdict::Ask(Question::FarLid(lid)) => prop_assert!(peers_next(far, lid)),
             Verdict::Answer(status) => prop_assert!(status != Status::LOADED),
             Verdict::Drop => prop_assert!(!established || !told),
+            Verdict::Seek | Verdict::Kick => prop_assert!(false, "neither kind is sent here"),
         }
     }
 }

@@ -368,6 +368,14 @@ impl World {
                     self.tell(side, Event::Served);
                     return Some(Status::LOADED);
                 }
+                Verdict::Seek | Verdict::Kick => {
+                    let event = match lap.kind {
+                        Kind::DeadStandby => Event::Seek,
+                        _ => Event::Kick,
+                    };
+                    self.tell(side, event);
+                    return Some(Status::LOADED);
+                }
                 Verdict::Ask(question) => panic!("{question:?}"),
                 Verdict::Drop => return None,
             }

@@ -3,7 +3,7 @@
 //! LAP, APR and MRA: how a connection gets another alternate path (IBA tables 115, 116 and 107).
 //!
 //! A LAP has 168 bytes of private data, which nobody else is known to use. With zeros there it is what
-//! any implementation understands. Two kinds are ours:
+//! any implementation understands. The other kinds are ours:
 //!
 //! ```text
 //! byte  0        8         9      10        16       24            168
@@ -19,6 +19,8 @@ const MAGIC: [u8; 8] = *b"ib_cmapm";
 const VERSION: u8 = 1;
 const KIND_NOTICE: u8 = 1;
 const KIND_OWN: u8 = 2;
+const KIND_DEAD_STANDBY: u8 = 3;
+const KIND_PORT_BACK: u8 = 4;
 
 /// What a LAP is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,6 +32,10 @@ pub(crate) enum Kind {
     Notice,
     /// To oneself, for one's own CM to learn an address; with a number that nobody else can know.
     Own(u64),
+    /// "Your alternate ends at a port of mine that is down: look for another one."
+    DeadStandby,
+    /// "A port of mine is back: there may be a better alternate."
+    PortBack,
     /// Marked as ours, by another version of ours.
     Unknown,
 }
@@ -43,6 +49,8 @@ impl Kind {
         Some(match bytes(data, 8)? {
             [VERSION, KIND_NOTICE] => Self::Notice,
             [VERSION, KIND_OWN] => Self::Own(be64(data, 16)?),
+            [VERSION, KIND_DEAD_STANDBY] => Self::DeadStandby,
+            [VERSION, KIND_PORT_BACK] => Self::PortBack,
             _ => Self::Unknown,
         })
     }
@@ -51,6 +59,8 @@ impl Kind {
         let (kind, nonce) = match self {
             Self::Ordinary | Self::Unknown => return Some(()),
             Self::Notice => (KIND_NOTICE, 0),
+            Self::DeadStandby => (KIND_DEAD_STANDBY, 0),
+            Self::PortBack => (KIND_PORT_BACK, 0),
             Self::Own(nonce) => (KIND_OWN, nonce),
         };
         put(data, 0, MAGIC)?;

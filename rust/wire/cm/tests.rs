@@ -217,7 +217,12 @@ fn reserved_bits_of_a_lap_are_not_read() {
 fn kinds_of_lap() {
     let (lap, _) = a_lap();
     let mut bytes = [0; MAD_LEN];
-    for kind in [Kind::Notice, Kind::Own(0x1122_3344_5566_7788)] {
+    for kind in [
+        Kind::Notice,
+        Kind::DeadStandby,
+        Kind::PortBack,
+        Kind::Own(0x1122_3344_5566_7788),
+    ] {
         let lap = Lap { kind, ..lap };
         lap.write(&mut bytes).unwrap();
         assert_eq!(Lap::parse(&bytes), Some(lap));
@@ -359,6 +364,8 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![
         Just(Kind::Ordinary),
         Just(Kind::Notice),
+        Just(Kind::DeadStandby),
+        Just(Kind::PortBack),
         any::<u64>().prop_map(Kind::Own),
     ]
 }

@@ -12,7 +12,7 @@ from .tier import room
 REQ, MRA, REJ, REP, RTU, DREQ, DREP, LAP, APR = 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x19, 0x1A
 HEADER = 24
 MAGIC = b"ib_cmapm"
-NOTICE, OWN = 1, 2
+NOTICE, OWN, DEAD_STANDBY, PORT_BACK = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)

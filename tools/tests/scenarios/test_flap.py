@@ -89,24 +89,36 @@ def test_both_ports_down_outlived(vm):
 
 
 @with_ulp
-def test_dead_standby(vm):
-    """The port that nothing goes over is dead: the connections get an alternate by what is left, and that protects."""
+@pytest.mark.parametrize(("dies", "then"), [("vhca0", "vhca1"), ("vhca1", "vhca0")])
+def test_dead_standby(vm, dies, then):
+    """The port that nothing goes over dies, at either end: the connections get an alternate by what is left.
+
+    That one protects when a port of the other end dies. With both back they are as far apart as before.
+    """
     fabric = Fabric(vm).up()
     apm = Apm(vm).up()
     ulp = TestUlp(vm).up().listen("ib")
     ulp.connect(0, 20, "ib")
     ulp.busy(0, 20, every=50)
     ulp.wait_armed(20)
-    fabric.cut("vhca0", 2)
+    fabric.cut(dies, 2)
     apm.wait_disjoint(20, "port")
     ulp.wait_armed(20)
     assert fabric.migrations()["total"] == 0
-    # The peer's port dies in turn.
-    fabric.cut("vhca1", 1)
+    fabric.cut(then, 1)
     fabric.wait_migrations(40)
     ulp.wait_progress()
+    for dev, port in ((dies, 2), (then, 1)):
+        fabric.join(dev, port)
+    fabric.wait_active()
+    apm.wait_disjoint(20, "ports")
+    ulp.wait_armed(20)
     ulp.check()
     assert ulp.summary()["active"]["established"] == 20
+    # What the active side cannot see it was told.
+    stats = apm.statistics()
+    assert stats["wishes_heard"] >= 20
+    assert fabric.migrations()["total"] == 40
 
 
 @with_ulp

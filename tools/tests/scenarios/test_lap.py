@@ -8,7 +8,7 @@ import pytest
 
 from harness import Apm, Fabric, Fio, TestUlp
 from harness.rdma import connected_qps
-from harness.wire import APR, DREQ, LAP, NOTICE, OWN, REP, RTU, Wire, marked
+from harness.wire import APR, DEAD_STANDBY, DREQ, LAP, NOTICE, OWN, PORT_BACK, REP, RTU, Wire, marked
 from scenarios.common import storage, wait_armed, wait_ios, wait_no_qps
 
 LONG = bool(os.environ.get("LONG"))
@@ -77,6 +77,7 @@ def test_forged_laps(vm):
     one, two = wire.connections()
     right = wire.lap(one.active, one.passive, **wire.path(A2, P2))
     before = qps_as_loaded(vm, fabric)
+    heard = apm.statistics()["wishes_heard"]
 
     forged_during_a_check(wire, apm, right)
     ulp.wait_armed(2)
@@ -112,6 +113,13 @@ def test_forged_laps(vm):
     to_active = wire.lap(two.passive, two.active, **wire.path(P2, A2))
     assert wire.ask(to_active, by=P1, to=A1) == 3
     assert wire.ask(right, by=THIRD, to=P1) == 3
+    # Wishes are the passive side's, and concern the alternate that there is.
+    for kind in (DEAD_STANDBY, PORT_BACK):
+        assert wire.ask(other(mark=marked(kind)), by=A1, to=P1) == 3
+        assert wire.ask(replace(to_active, mark=marked(kind)), by=THIRD, to=A1) == 3
+    elsewhere = replace(to_active, mark=marked(DEAD_STANDBY), **wire.path(P2, A1))
+    assert wire.ask(elsewhere, by=P1, to=A1) == 3
+    assert apm.statistics()["wishes_heard"] == heard
     # For one's own CM to learn an address: that is the module's own, or nobody's.
     forged = apm.statistics()["lap_forged"]
     own = other(mark=marked(OWN) + bytes(6) + b"\1" * 8, **wire.path(THIRD, P1))
