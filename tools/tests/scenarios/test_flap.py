@@ -122,6 +122,41 @@ def test_dead_standby(vm, dies, then):
 
 
 @with_ulp
+def test_path_mig_err(vm):
+    """The HCA reports that an alternate is of no use: another one is sought at once, and I/O goes on where it is."""
+    fabric = Fabric(vm).up()
+    apm = Apm(vm, failback="manual").up()
+    ulp = TestUlp(vm).up().listen("ib")
+    ulp.connect(0, 20, "ib")
+    ulp.busy(0, 20, every=50)
+    ulp.wait_armed(20)
+    fabric.cut("vhca0", 1)
+    fabric.wait_migrations(40)
+    fabric.join("vhca0", 1)
+    fabric.wait_active()
+    apm.wait_disjoint(20, "ports")
+
+    fabric.control("knob vhca0 mig_err=1")
+    sent = apm.statistics()["laps_sent"]
+    vm.write("/sys/module/ib_cm_apm/parameters/failback_now", "1")
+    vm.wait_file(f"{apm.debugfs}/statistics", r"^path_mig_err 20$")
+    fabric.control("knob vhca0 mig_err=0")
+    vm.wait_run(f"[ $(awk '/^laps_sent/ {{print $2}}' {apm.debugfs}/statistics) -ge {sent + 20} ]")
+    apm.wait_disjoint(20, "ports")
+    ulp.wait_armed(20)
+    ulp.wait_progress()
+    ulp.check()
+    assert ulp.counters()["qp_path_mig_err"] == {"active": 20, "passive": 0}
+    assert ports(apm) == {2}
+    assert fabric.migrations()["total"] == 40
+
+    fabric.cut("vhca0", 2)
+    fabric.wait_migrations(80)
+    ulp.wait_progress()
+    ulp.check()
+
+
+@with_ulp
 def test_failback(vm):
     """Off: never. Manual: when told to. Automatic: when the first path has been armed for the hold-down."""
     fabric = Fabric(vm).up()

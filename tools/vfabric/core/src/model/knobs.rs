@@ -13,6 +13,7 @@
 //! | `query_swaps` | 0, 1 | after a migration `query_qp` gives the path in use as the primary |
 //! | `timer_stretch` | 1 to 4 | ACK timers run this many times as long |
 //! | `ack_delay_us` | microseconds | an ACK is held back for this long |
+//! | `mig_err` | 0, 1 | no alternate can be used: PATH_MIG_ERR instead of a migration |
 //! | `ca_ack_delay` | 0 to 31 | what a new device tells as `local_ca_ack_delay`, in 4.096 us times two to this |
 //! | `modify_us` | microseconds | `modify_qp` of an RC queue pair takes effect after this time |
 //! | `modified_us` | microseconds | `modify_qp` of an RC queue pair returns this long after it has taken effect |
@@ -105,6 +106,7 @@ impl Knobs {
             query_swaps_paths: false,
             timer_stretch: 4,
             ack_delay: 0,
+            alternate_unusable: false,
         },
         ca_ack_delay: 16,
         modify_us: 100,
@@ -153,6 +155,7 @@ impl Knobs {
                 n => self.rc.timer_stretch = n as u8,
             },
             "ack_delay_us" => self.rc.ack_delay = number(MAX_US)?.saturating_mul(1000),
+            "mig_err" => self.rc.alternate_unusable = switch()?,
             "ca_ack_delay" => self.ca_ack_delay = number(31)? as u8,
             "modify_us" => self.modify_us = number(MAX_US)?,
             "modified_us" => self.modified_us = number(MAX_MODIFIED_US)?,
@@ -210,8 +213,12 @@ impl fmt::Display for Knobs {
         )?;
         write!(
             f,
-            " modified_us={} max_send_wr={} max_cqe={} ca_ack_delay={}",
-            self.modified_us, self.max_send_wr, self.max_cqe, self.ca_ack_delay,
+            " modified_us={} max_send_wr={} max_cqe={} ca_ack_delay={} mig_err={}",
+            self.modified_us,
+            self.max_send_wr,
+            self.max_cqe,
+            self.ca_ack_delay,
+            u8::from(self.rc.alternate_unusable),
         )
     }
 }

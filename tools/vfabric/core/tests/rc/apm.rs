@@ -175,6 +175,25 @@ fn path_mig_err_where_the_alternates_port_is_down() {
 }
 
 #[test]
+fn path_mig_err_where_no_alternate_can_be_used() {
+    let mut w = World::armed();
+    let unusable = Quirks {
+        alternate_unusable: true,
+        ..Quirks::NONE
+    };
+    w.qps[0].set_quirks(unusable);
+    assert_eq!(w.modify(0, &migrate()), Err(Error::AlternateUnusable));
+    assert_eq!(events(&w, QpEvent::PathMigErr), [1, 0]);
+    w.qps[0].set_quirks(Quirks::NONE);
+    w.qps[1].set_quirks(unusable);
+    w.modify(0, &migrate()).unwrap();
+    w.write_nothing(0);
+    w.run();
+    assert_eq!(w.mig(), [Migrated, Armed]);
+    assert_eq!(events(&w, QpEvent::PathMigErr), [1, 1]);
+}
+
+#[test]
 fn path_mig_err_where_the_peer_migrates_to_another_path() {
     let mut w = World::connected();
     // Each side has loaded something else.

@@ -138,7 +138,7 @@ pub enum Error {
     NoAlternate,
     /// MIGRATED from another migration state than ARMED, or ARMED asked for (the HCA's own to set).
     MigState,
-    /// MIGRATED while the alternate's port is down; [`QpEvent::PathMigErr`] has been raised.
+    /// MIGRATED while the alternate cannot be used; [`QpEvent::PathMigErr`] has been raised.
     ///
     /// [`QpEvent::PathMigErr`]: super::super::host::QpEvent::PathMigErr
     AlternateUnusable,
@@ -159,6 +159,8 @@ pub struct Quirks {
     pub timer_stretch: u8,
     /// An ACK is held back for this long, in nanoseconds, so that one answers several requests.
     pub ack_delay: u32,
+    /// No alternate path can be used, whatever its port is like: PATH_MIG_ERR instead of a migration.
+    pub alternate_unusable: bool,
 }
 
 impl Quirks {
@@ -169,6 +171,7 @@ impl Quirks {
         query_swaps_paths: true,
         timer_stretch: 1,
         ack_delay: 0,
+        alternate_unusable: false,
     };
 }
 

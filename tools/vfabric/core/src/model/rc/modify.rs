@@ -52,7 +52,7 @@ impl Rc {
         let migrates = self.check(m, next)?;
         if migrates {
             let alt = m.alt_path.or(self.paths.alt);
-            if !alt.is_some_and(|p| host.port_active(p.port)) {
+            if !self.is_usable(alt, host) {
                 host.event(QpEvent::PathMigErr);
                 return Err(Error::AlternateUnusable);
             }

@@ -42,11 +42,6 @@ impl Paths {
         complained: false,
     };
 
-    /// The alternate path, if there is a port to send by.
-    pub(super) fn usable_alt(&self, host: &impl Host) -> Option<Path> {
-        self.alt.filter(|p| host.port_active(p.port))
-    }
-
     /// Primary and alternate as `query` gives them.
     pub(super) fn reported(&self, swaps: bool) -> (Option<Path>, Option<Path>) {
         if self.crossed && !swaps {
@@ -105,7 +100,7 @@ impl Rc {
             if !good {
                 host.bad_pkey(port);
             }
-            good
+            good && !(migrates && self.quirks.alternate_unusable)
         });
         if !good {
             self.counters.refused = self.counters.refused.saturating_add(1);
@@ -121,6 +116,11 @@ impl Rc {
             self.paths.mig = MigState::Armed;
         }
         true
+    }
+
+    /// Whether a queue pair can send by this alternate path.
+    pub(super) fn is_usable(&self, alt: Option<Path>, host: &impl Host) -> bool {
+        !self.quirks.alternate_unusable && alt.is_some_and(|p| host.port_active(p.port))
     }
 
     /// Makes the alternate path the path in use. The only way from ARMED to MIGRATED.

@@ -248,7 +248,7 @@ impl Rc {
     /// The last try has failed: the alternate path is next, if there is one.
     fn exhausted(&mut self, host: &mut impl Host) {
         if self.paths.mig == MigState::Armed {
-            if self.paths.usable_alt(host).is_some() {
+            if self.is_usable(self.paths.alt, host) {
                 self.migrate(MigrationCause::Exhaustion, host);
                 if self.req.take_resend() {
                     self.resend(host);
