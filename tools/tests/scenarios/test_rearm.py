@@ -16,7 +16,8 @@ CUTS = [("vhca0", 1), ("vhca0", 2), ("vhca1", 1), ("vhca1", 2)]
 # What hardware may do otherwise, the worst of it together.
 KNOBS = {
     "mlx5": "profile=mlx5",
-    "silent": "path_mig_events=0 query_swaps=0 retransmit=0 timer_stretch=4 modify_us=100 reorder_events=1 ca_ack_delay=16",
+    "silent": "path_mig_events=0 query_swaps=0 retransmit=0 timer_stretch=4 modify_us=100 reorder_events=1"
+    " ca_ack_delay=16",
     "talkative": "path_mig_events=2 port_err_on_join=1 round_depth=1 ack_delay_us=500",
 }
 

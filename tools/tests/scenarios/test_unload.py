@@ -5,8 +5,10 @@ import pytest
 
 from harness import Apm, Fabric, TestUlp
 from harness.apm import DEBUGFS
+from harness.tier import DEBUG
 
-CONNECTIONS = 20
+CONNECTIONS = 100 if DEBUG else 1000
+TIMEOUT_S = 60 + CONNECTIONS
 
 # What is lost so that the connections stay in a state after a cut, and a sign that they are there.
 MOMENTS = {
@@ -20,28 +22,29 @@ MOMENTS = {
 @pytest.mark.vm(modules=("vfabric", "ib-cm-apm", "apm-test-ulp"))
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_unload_in_the_middle(vm, moment):
-    fabric = Fabric(vm).up()
+    fabric = Fabric(vm, subnet_timeout=15).up()
     apm = Apm(vm).up()
     ulp = TestUlp(vm).up().listen("ib")
-    ulp.connect(0, CONNECTIONS, "ib")
-    ulp.busy(0, CONNECTIONS // 2, every=50)
-    apm.wait_connections(2 * CONNECTIONS)
+    ulp.connect(0, CONNECTIONS, "ib", timeout=TIMEOUT_S)
+    ulp.busy(0, CONNECTIONS // 2, every=50 + CONNECTIONS)
+    apm.wait_connections(2 * CONNECTIONS, timeout=TIMEOUT_S)
     rule, sign = MOMENTS[moment]
     if rule:
         fabric.control(rule)
     fabric.cut("vhca0", 1)
-    fabric.wait_migrations(2 * CONNECTIONS)
-    vm.wait_run(f"[ $(grep -c 'side=active.*{sign}' {DEBUGFS}/connections) = {CONNECTIONS} ]")
-    apm.down()
+    fabric.wait_migrations(2 * CONNECTIONS, timeout=TIMEOUT_S)
+    all_there = f"[ $(grep -c 'side=active.*{sign}' {DEBUGFS}/connections) = {CONNECTIONS} ]"
+    vm.wait_run(all_there, timeout=TIMEOUT_S)
+    apm.down(timeout=TIMEOUT_S)
     if rule:
         fabric.control("mad clear")
-    ulp.wait_progress()
+    ulp.wait_progress(timeout=TIMEOUT_S)
     apm.up()
     assert {c["reason"] for c in apm.connections()} == {"predates-load"}
-    ulp.wait_progress()
+    ulp.wait_progress(timeout=TIMEOUT_S)
     ulp.check()
     ulp.disconnect(0, CONNECTIONS)
-    ulp.wait_gone()
+    ulp.wait_gone(timeout=TIMEOUT_S)
     assert ulp.counters()["dreq_received"]["passive"] == CONNECTIONS
     # Later connections are served.
     fabric.join("vhca0", 1)
