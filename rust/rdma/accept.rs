@@ -116,7 +116,7 @@ impl Service {
         let conn = unsafe { Connection::new(id, Side::Passive, ulp) }.ok()?;
         let infiniband = attr.ah_attr.type_ == rdma::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
         // SAFETY: As above.
-        let verdict = unsafe { verdict(id, infiniband, service_id, None) };
+        let verdict = unsafe { verdict(dev, infiniband, service_id, None) };
         // SAFETY: As above.
         let comm_id = u32::from_be(unsafe { (*id).remote_id });
         let request = self.requests.take(dev, comm_id);

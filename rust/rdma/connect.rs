@@ -26,9 +26,9 @@ use crate::apm::timers::{self, Timers};
 ///
 /// # Safety
 ///
-/// `id` is a live cm_id.
+/// `dev` stays registered during this call.
 pub(super) unsafe fn verdict(
-    id: *mut rdma::ib_cm_id,
+    dev: *mut rdma::ib_device,
     infiniband: bool,
     service_id: u64,
     ulp: Option<&Name>,
@@ -36,11 +36,8 @@ pub(super) unsafe fn verdict(
     let Ok(params) = Params::read() else {
         return Verdict::LeaveAlone(Reason::CmState);
     };
-    // SAFETY: A cm_id's device is registered as long as the cm_id lives.
-    let (device, driver, apm) = unsafe {
-        let dev = (*id).device;
-        (device_name(dev), driver_name(dev), has_apm(dev))
-    };
+    // SAFETY: By the function's contract.
+    let (device, driver, apm) = unsafe { (device_name(dev), driver_name(dev), has_apm(dev)) };
     policy::verdict(&Facts {
         enable: params.enable,
         devices: params.devices(),
@@ -138,8 +135,8 @@ impl Service {
         self.forget(id);
         self.table.insert(&conn).ok()?;
         self.table.insert_qp(&conn, param.qp_num).ok()?;
-        // SAFETY: `id` is live.
-        let verdict = unsafe { verdict(id, primary.is_some(), service_id, ulp.as_ref()) };
+        // SAFETY: A cm_id's device is registered as long as the cm_id lives.
+        let verdict = unsafe { verdict((*id).device, primary.is_some(), service_id, ulp.as_ref()) };
         let (Verdict::Serve, Some(primary)) = (verdict, primary) else {
             let reason = match verdict {
                 Verdict::LeaveAlone(reason) | Verdict::Refuse(reason) => reason,

@@ -6,14 +6,14 @@
 //! is then called as it would have been without the module. QPs of processes do not come here.
 
 use super::bindings as rdma;
-use super::device::{device_name, driver_name, has_apm, has_infiniband};
+use super::connect::verdict;
+use super::device::has_infiniband;
 use super::hook::{InFlight, Ops};
 use super::name::Name;
-use super::params::Params;
 use super::room::{self, CqNode, Room};
 use super::service::Service;
 use super::stats;
-use crate::apm::policy::{self, Facts, Verdict};
+use crate::apm::policy::Verdict;
 use crate::apm::slots::{enlarged, own_cq_entries, send_wr, NUDGES};
 use crate::apm::stats::Stat;
 use kernel::error::from_err_ptr;
@@ -65,28 +65,7 @@ const CORE: &str = "ib_core";
 /// `dev` stays registered during this call.
 unsafe fn serves(dev: *mut rdma::ib_device, ulp: Option<&Name>) -> bool {
     // SAFETY: By the function's contract.
-    let (infiniband, apm) = unsafe { (has_infiniband(dev), has_apm(dev)) };
-    if !infiniband || !apm {
-        return false;
-    }
-    let Ok(params) = Params::read() else {
-        return false;
-    };
-    // SAFETY: By the function's contract.
-    let (device, driver) = unsafe { (device_name(dev), driver_name(dev)) };
-    let verdict = policy::verdict(&Facts {
-        enable: params.enable,
-        devices: params.devices(),
-        drivers: params.drivers(),
-        device: device.as_str(),
-        driver: driver.as_str(),
-        infiniband,
-        apm,
-        service_id: 0,
-        ulp: ulp.map(Name::as_str),
-        user: false,
-    });
-    verdict == Verdict::Serve
+    unsafe { verdict(dev, has_infiniband(dev), 0, ulp) == Verdict::Serve }
 }
 
 impl Service {

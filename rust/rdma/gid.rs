@@ -74,6 +74,16 @@ impl GidRef {
         NonNull::new(attr).map(Self).ok_or(ENOENT)
     }
 
+    /// Looks a GID up on all ports of a device; the port that has it.
+    ///
+    /// # Safety
+    ///
+    /// `dev` stays registered during this call.
+    pub(crate) unsafe fn port_of(dev: *mut rdma::ib_device, gid: &Gid) -> Option<u32> {
+        // SAFETY: By the function's contract; the device has these ports.
+        unsafe { (1..=(*dev).phys_port_cnt).find(|port| Self::find(dev, *port, gid).is_ok()) }
+    }
+
     /// The entry, for as long as this lives.
     pub(crate) fn as_ptr(&self) -> *const rdma::ib_gid_attr {
         self.0.as_ptr()

@@ -202,9 +202,7 @@ pub(crate) unsafe fn primary(
     let port = match attr {
         Some(attr) => attr.port_num,
         // SAFETY: `dev` is registered.
-        None => (1..=unsafe { (*dev).phys_port_cnt })
-            // SAFETY: As above.
-            .find(|port| unsafe { GidRef::find(dev, *port, &sgid) }.is_ok())?,
+        None => unsafe { GidRef::port_of(dev, &sgid) }?,
     };
     let (slid, dlid) = lids(rec);
     Some(Primary {

@@ -149,26 +149,13 @@ impl Noted {
 /// `dev` stays registered during this call.
 unsafe fn path(dev: *mut rdma::ib_device, path: &CmPath, req: &Req) -> Path {
     let mut way = FullPath::from_peer(path);
-    // SAFETY: By the function's contract; the device has these ports.
-    way.port = (1..=unsafe { (*dev).phys_port_cnt })
-        // SAFETY: As above.
-        .find(|port| unsafe { GidRef::find(dev, *port, &way.sgid) }.is_ok())
-        .unwrap_or(0);
+    // SAFETY: By the function's contract.
+    way.port = unsafe { GidRef::port_of(dev, &way.sgid) }.unwrap_or(0);
     Path {
         way,
         pkey: req.pkey,
         mtu: req.mtu,
     }
-}
-
-/// Whether a port of the device has this GID.
-///
-/// # Safety
-///
-/// `dev` stays registered during this call.
-unsafe fn has_gid(dev: *mut rdma::ib_device, gid: &Gid) -> bool {
-    // SAFETY: By the function's contract; the device has these ports.
-    unsafe { (1..=(*dev).phys_port_cnt).any(|port| GidRef::find(dev, port, gid).is_ok()) }
 }
 
 /// Whether ib_cm can be relied on to find this GID on `dev`: that it is there, and nowhere else.
@@ -181,9 +168,9 @@ pub(crate) unsafe fn is_on(devices: &Devices, dev: *mut rdma::ib_device, gid: &G
     devices.for_each(|device| {
         if device.raw() != dev && !elsewhere {
             // SAFETY: Inside the device's gate.
-            elsewhere = unsafe { has_gid(device.raw(), gid) };
+            elsewhere = unsafe { GidRef::port_of(device.raw(), gid) }.is_some();
         }
     });
     // SAFETY: By the function's contract.
-    !elsewhere && unsafe { has_gid(dev, gid) }
+    !elsewhere && unsafe { GidRef::port_of(dev, gid) }.is_some()
 }

@@ -62,7 +62,7 @@ def test_any_number_of_cuts(vm, name):
 def test_any_hardware(vm, knobs):
     """The same on HCAs that keep silent about a migration, tell it twice, or report their paths otherwise."""
     fabric = Fabric(vm, subnet_timeout=18, knobs=f"all {KNOBS[knobs]}").up()
-    rounds(vm, "srp", fabric, Apm(vm).up(), 1)
+    rounds(vm, "srp", fabric, Apm(vm).up(), ROUNDS)
 
 
 @pytest.mark.parametrize("name", ULPS)

@@ -137,17 +137,23 @@ def test_device_goes(vm):
     assert sum(ulp.counters()["ended"].values()) == 200
 
 
+def with_module(vm, each, subnet_timeout=15, **options):
+    """`each` connections by each CM, with our module. Returns (fabric, apm, ulp)."""
+    fabric = Fabric(vm, subnet_timeout=subnet_timeout).up()
+    apm = Apm(vm).up()
+    Ipoib(fabric).up()
+    ulp = TestUlp(vm).up()
+    for n, cm in enumerate(CMS):
+        ulp.listen(cm, **options)
+        ulp.connect(n * each, each, cm, **options)
+    return fabric, apm, ulp
+
+
 @with_apm
 @pytest.mark.parametrize("cq", ["pool", "direct"])
 def test_many_move(vm, cq):
     """With our module all connections are ARMED at both ends, and a cut moves every one of them; nothing is lost."""
-    fabric = Fabric(vm, subnet_timeout=15).up()
-    apm = Apm(vm).up()
-    Ipoib(fabric).up()
-    ulp = TestUlp(vm).up()
-    for first, cm in ((0, "rdma"), (100, "ib")):
-        ulp.listen(cm, cq=cq)
-        ulp.connect(first, 100, cm, cq=cq)
+    fabric, apm, ulp = with_module(vm, 100, cq=cq)
     ulp.busy(0, 200, every=100)
     ulp.wait_progress()
     ulp.wait_armed(200)
@@ -168,13 +174,7 @@ def test_many_move(vm, cq):
 @with_apm
 def test_each_port_in_turn(vm):
     """Each port of both HCAs dies and comes back: all move each time, and are armed again, apart, by themselves."""
-    fabric = Fabric(vm, subnet_timeout=18).up()
-    Apm(vm).up()
-    Ipoib(fabric).up()
-    ulp = TestUlp(vm).up()
-    for first, cm in ((0, "rdma"), (50, "ib")):
-        ulp.listen(cm)
-        ulp.connect(first, 50, cm)
+    fabric, _, ulp = with_module(vm, 50, subnet_timeout=18)
     ulp.busy(0, 100, every=500)
     ulp.wait_armed(100, apart=True)
     for victim in (("vhca0", 1), ("vhca0", 2), ("vhca1", 1), ("vhca1", 2)):
@@ -194,13 +194,7 @@ def test_each_port_in_turn(vm):
 @with_apm
 def test_idle_connections_are_armed(vm):
     """A connection over which nothing is ever sent is ARMED all the same, and moves when its port dies."""
-    fabric = Fabric(vm, subnet_timeout=15).up()
-    Apm(vm).up()
-    Ipoib(fabric).up()
-    ulp = TestUlp(vm).up()
-    for first, cm in ((0, "rdma"), (50, "ib")):
-        ulp.listen(cm)
-        ulp.connect(first, 50, cm)
+    fabric, _, ulp = with_module(vm, 50)
     ulp.busy(0, 10)
     ulp.wait_armed(100)
     fabric.cut("vhca0", 1)
