@@ -52,7 +52,7 @@ test-host: ## The host tests of the pure parts
 test-long: ## Random cuts for a minute, twenty rounds of cuts, a port that flaps for a minute (SEED=N: other cuts)
 	@$(setup)
 	@$(run) LONG=1 SEED="$(or $(SEED),1)" ROUNDS=20 FLAPS=150 \
-		T="random_cuts or any_number_of_cuts or flapping or no_apr or without_the_module" scripts/run-tests
+		T="random_cuts or any_number_of_cuts or any_hardware or default_timers or flapping or no_apr or without_the_module" scripts/run-tests
 
 test-mutants: ## Does each known sabotage make its scenario fail?
 	@$(setup)
