@@ -7,7 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness.vm import HERE, MODULES, qemu_command, write_payload
+from harness.machine import qemu_command, write_payload
+from harness.snapshot import BASE
+from harness.tier import MODULES
 
 RC = """
 cd /root
@@ -32,7 +34,7 @@ END
 def main():
     with tempfile.TemporaryDirectory(prefix="shell-") as tmp:
         payload = Path(tmp) / "payload.tar"
-        content = {"start": HERE / "start", "agent.py": HERE / "agent.py", "shell": RC.encode()}
+        content = BASE | {"shell": RC.encode()}
         for module in ("vfabric", "ib-cm-apm"):
             content[f"{module}.ko"] = MODULES / f"{module}.ko"
         write_payload(payload, content)

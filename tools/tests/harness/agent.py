@@ -7,17 +7,23 @@ One JSON object a line in both directions. A request has `id` and `op`; its answ
 """
 
 import contextlib
+import fcntl
 import glob
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
 
 POLL_S = 0.05
+
+# ioctls: linux/random.h
+RNDADDENTROPY = 0x40085203
+RNDRESEEDCRNG = 0x5207
 
 
 class Agent:
@@ -136,6 +142,18 @@ class Agent:
     def op_clock(self):
         """Seconds of CLOCK_MONOTONIC and of CLOCK_REALTIME."""
         return [time.monotonic(), time.time()]
+
+    def op_renew(self, now, entropy):
+        """Make a guest that goes on from a snapshot one of its own. Returns the kernel's release, as at the start."""
+        # The kernel would ask the CPU for some in a few seconds.
+        data = bytes.fromhex(entropy)
+        with open("/dev/urandom", "wb") as random:
+            fcntl.ioctl(random, RNDADDENTROPY, struct.pack("ii", 8 * len(data), len(data)) + data)
+            fcntl.ioctl(random, RNDRESEEDCRNG)
+        time.clock_settime(time.CLOCK_REALTIME, now)
+        # It is another disk than the kernel has read before, but that was forgotten when its last user closed it.
+        subprocess.run(["tar", "-xf", "/dev/vdb", "-C", "/mnt"], check=True)
+        return os.uname().release
 
     # --- service ------------------------------------------------------------------------------------------------
 

@@ -2,34 +2,28 @@
 """A test guest: boots it, runs things in it, keeps what its kernel said."""
 
 import contextlib
-import io
 import json
+import os
 import queue
 import re
 import shutil
 import signal
-import socket
-import subprocess
-import tarfile
 import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import accel, gate, stock
-from .tier import DEBUG, GUEST, MODULES, room
+from . import gate, snapshot, stock
+from .machine import PAYLOAD_BYTES, Machine, MachineError, write_payload
+from .tier import DEBUG, MODULES, room
 
 HERE = Path(__file__).resolve().parent
 LEAKS = HERE / "leaks.py"
 
 # How long the slowest machine that is to be served may take, in seconds. A hang costs this much; nothing is asserted
 # about time by means of it. What waits takes these and any other times through room(), which knows slow kernels.
-BOOT_S = 90
 DEFAULT_S = 60
-
-# What the debug kernel takes more of memory, most of it for KASAN.
-DEBUG_MB = 1024
 
 
 class VmDied(Exception):
@@ -110,7 +104,7 @@ class Vm:
         self.find_leaks = find_leaks
         self.hello = queue.Queue()
         self.sock = None
-        self.proc = None
+        self.machine = None
         try:
             self._boot(modules, files or {}, memory_mb, cpus, f"{args} kmemleak=on" if find_leaks else args)
         except BaseException:
@@ -121,7 +115,7 @@ class Vm:
 
     def _boot(self, modules, files, memory_mb, cpus, args):
         payload = self.tmp / "payload.tar"
-        content = {"start": HERE / "start", "agent.py": HERE / "agent.py"}
+        content = dict(snapshot.BASE)
         if self.find_leaks:
             content[LEAKS.name] = LEAKS
         for module in modules:
@@ -132,42 +126,41 @@ class Vm:
                 raise GuestError(f"module {path} is missing: `make modules` builds it")
             content[path.name] = path
         write_payload(payload, content | files)
-        port = self.tmp / "agent.sock"
-        for log in (self.console, self.kmsg):
-            log.write_bytes(b"")
-        command = qemu_command(payload, memory_mb, cpus, args) + [
-            *("-serial", f"file:{self.console}"),
-            *("-chardev", f"socket,id=agent,path={port},server=on,wait=off"),
-            *("-device", "virtserialport,chardev=agent,nr=1"),
-            *("-chardev", f"file,id=kmsg,path={self.kmsg}"),
-            *("-device", "virtserialport,chardev=kmsg,nr=2"),
-        ]
-        with open(self.workdir / "qemu.log", "wb") as log:
-            # However this process ends, the machine ends with it.
-            command = ["setpriv", "--pdeathsig", "KILL", *command]
-            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._connect(port)
-        threading.Thread(target=self._receive, daemon=True).start()
+        options = memory_mb, cpus, args
+        fits = payload.stat().st_size <= PAYLOAD_BYTES
+        if saved := snapshot.find(*options) if fits else None:
+            os.truncate(payload, PAYLOAD_BYTES)
+            try:
+                return self._start(Machine(self.workdir, self.tmp, payload, options, saved.drive, saved), saved)
+            except (GuestError, MachineError, OSError, VmDied) as error:
+                why = str(error).splitlines()[0]
+                saved.discard(why)
+                snapshot.say(why)
+                self._end_machine()
+                self.dead = None
+                self.hello = queue.Queue()
+        return self._start(Machine(self.workdir, self.tmp, payload, options))
+
+    def _start(self, machine, saved=None):
+        """Have the machine boot, or go on from a snapshot, until the agent answers."""
+        self.machine = machine
         try:
-            self.kernel = self.hello.get(timeout=room(BOOT_S))
+            self.sock = self.machine.connect()
+        except MachineError as why:
+            self._bury(str(why))
+            raise VmDied(self.dead) from None
+        self.receiver = threading.Thread(target=self._receive, daemon=True)
+        self.receiver.start()
+        if saved:
+            saved.load(self.machine)
+            self.kernel = self.call("renew", now=time.time(), entropy=os.urandom(64).hex())
+            return
+        try:
+            self.kernel = self.hello.get(timeout=room(snapshot.BOOT_S))
         except queue.Empty:
-            self._bury(f"the guest did not come up within {room(BOOT_S)} s")
+            self._bury(f"the guest did not come up within {room(snapshot.BOOT_S)} s")
         if self.kernel is None:
             raise VmDied(self.dead)
-
-    def _connect(self, port):
-        end = time.monotonic() + 20
-        while True:
-            self.sock = socket.socket(socket.AF_UNIX)
-            try:
-                self.sock.connect(str(port))
-                return
-            except OSError:
-                self.sock.close()
-                if self.proc.poll() is not None or time.monotonic() > end:
-                    self._bury("QEMU did not start: " + (self.workdir / "qemu.log").read_text(errors="replace"))
-                    raise VmDied(self.dead) from None
-            time.sleep(0.02)
 
     def _bury(self, why):
         """Note that the machine is gone, and tell everybody who waits for an answer."""
@@ -202,16 +195,16 @@ class Vm:
         if self.closed:
             return
         self.closed = True
-        if self.proc and self.proc.poll() is None:
-            self.proc.terminate()
-            try:
-                self.proc.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.proc.kill()
-                self.proc.wait()
-        if self.sock:
-            self.sock.close()
+        self._end_machine()
         shutil.rmtree(self.tmp, ignore_errors=True)
+
+    def _end_machine(self):
+        if self.machine:
+            self.machine.end()
+        if self.sock:
+            self.receiver.join(timeout=DEFAULT_S)
+            self.sock.close()
+            self.sock = None
 
     def __enter__(self):
         return self
@@ -221,7 +214,7 @@ class Vm:
 
     def await_end(self, timeout=DEFAULT_S):
         """Await the end of the machine by itself (a planted panic)."""
-        self.proc.wait(timeout=room(timeout))
+        self.machine.proc.wait(timeout=room(timeout))
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -366,42 +359,3 @@ class Vm:
                 tail = "\n".join(self.dmesg()[-20:])
                 raise GuestError(f"no line of the kernel's log matched {regex!r} within {timeout} s; its end:\n{tail}")
             time.sleep(0.05)
-
-
-def write_payload(path, content):
-    """Write the tar archive that becomes /mnt in the guest. Values are paths or bytes."""
-    with tarfile.open(path, "w") as tar:
-        for name, value in content.items():
-            data = value if isinstance(value, bytes) else Path(value).read_bytes()
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            info.mode = 0o755
-            tar.addfile(info, io.BytesIO(data))
-
-
-def qemu_command(payload, memory_mb, cpus, args):
-    """QEMU with the guest's kernel, root (thrown away at the end) and payload; no network."""
-    # An oops ends the machine: nothing that it says later can be trusted. A warning does not: the gate finds it.
-    # no_timer_check: on a busy host the emulated timer comes too late for the kernel's look at its wiring.
-    append = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 watchdog_thresh=30 no_timer_check"
-    if DEBUG:
-        memory_mb += DEBUG_MB
-        # kmemleak halves the speed. KASAN's reports must not end at the first one. With five page table levels it
-        # reports any interrupt that comes while identify_cpu() has forgotten for a moment that there are five.
-        append += " kasan_multi_shot no5lvl" + ("" if "kmemleak=" in args else " kmemleak=off")
-    else:
-        append += " kfence.sample_interval=1"
-    drives = []
-    if (modules := GUEST / "modules.img").exists():
-        drives = ["-drive", f"file={modules},if=virtio,format=raw,readonly=on"]
-    return [
-        "qemu-system-x86_64",
-        *accel.qemu_args(),
-        *("-M", "q35", "-m", str(memory_mb), "-smp", str(cpus)),
-        *("-nic", "none", "-display", "none", "-no-reboot"),
-        *("-kernel", str(GUEST / "vmlinuz"), "-initrd", str(GUEST / "initramfs"), "-append", f"{append} {args}"),
-        *("-drive", f"file={GUEST / 'root.img'},if=virtio,format=raw,snapshot=on"),
-        *("-drive", f"file={payload},if=virtio,format=raw,readonly=on"),
-        *drives,
-        *("-device", "virtio-serial-pci"),
-    ]
