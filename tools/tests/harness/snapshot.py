@@ -23,7 +23,7 @@ from . import accel
 from .machine import PAYLOAD_BYTES, Machine, MachineError, qemu_command, write_payload
 from .tier import GUEST, TOP, room
 
-FOLDER = TOP / "build" / "snapshots"
+FOLDER = Path(os.environ.get("SNAPSHOTS", TOP / "build" / "snapshots"))
 HERE = Path(__file__).resolve().parent
 # What every payload holds, and the code that a snapshot's form depends on.
 BASE = {"start": HERE / "start", "agent.py": HERE / "agent.py"}
@@ -33,7 +33,7 @@ CODE = [*BASE.values(), HERE / "machine.py", Path(__file__)]
 BOOT_S = 90
 TRANSFER_S = 120
 # Snapshots that nobody has used for so long are removed when one is made, and after a failure none is tried.
-UNUSED_S = 24 * 3600
+UNUSED_S = 2 * 3600
 RETRY_S = 600
 # Room on the disk beyond what a snapshot can take at most.
 SPARE_BYTES = 1 << 30
