@@ -206,6 +206,12 @@ impl State {
         }
     }
 
+    /// Whether it is known which path a QP uses that says this of itself. One that was handed an alternate
+    /// and is in MIGRATED has migrated, of which an event will tell, or its ULP has left the alternate out.
+    pub(crate) fn knows_path(self, mig: PathMigState) -> bool {
+        (self, mig) != (Self::Arming(Load::Handed), PathMigState::Migrated)
+    }
+
     /// Whether the QP has an alternate that it can migrate to, as far as is known.
     pub(crate) fn may_migrate(self) -> bool {
         matches!(

@@ -251,10 +251,11 @@ fn connection(scene: &Scene<'_>, inner: &Inner, lap: &Lap) -> Option<Connection>
         return None;
     }
     let mig = scene.qp.path_mig_state(inner.peer_qpn);
+    let is_up = established && mig.is_some_and(|mig| inner.state().knows_path(mig));
     Some(Connection {
         active: scene.conn.side == Side::Active,
         served: is_served(inner),
-        established: established && mig.is_some() && !inner.is_closed(),
+        established: is_up && !inner.is_closed(),
         qpn: inner.qpn,
         in_use: inner.path.way,
         loaded: inner.alternate.map(|alternate| alternate.way),

@@ -88,7 +88,7 @@ pub(crate) struct Connection {
     pub(crate) active: bool,
     /// It is one that may have an alternate.
     pub(crate) served: bool,
-    /// Established for the CM, the QP in RTS, and nothing of it about to end.
+    /// Established for the CM, the QP in RTS by a path that is known, and nothing of it about to end.
     pub(crate) established: bool,
     /// Our QP number.
     pub(crate) qpn: u32,
