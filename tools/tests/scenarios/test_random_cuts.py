@@ -15,11 +15,12 @@ import random
 import pytest
 
 from harness import Fabric, Fio, Ipoib, Multipath, Nvme
+from harness.tier import room
 from scenarios.common import ENDS, storage, wait_ios
 
 pytestmark = pytest.mark.vm(modules=("vfabric",))
 
-SECONDS = 60 if os.environ.get("LONG") else 20
+SECONDS = int(room(60 if os.environ.get("LONG") else 20))
 SEED = int(os.environ.get("SEED", "1"))
 # How often a queue pair has given up so far, or an initiator that is without one has tried in vain.
 GIVEN_UP = "dmesg | grep -cE 'retries exhausted|[Rr]econnect attempt'"
