@@ -36,6 +36,10 @@ impl Rearm {
             return Step::NOTHING;
         }
         self.quiet_from(now);
+        if let Some(told) = self.early.take() {
+            self.told = told;
+            return self.begin(now);
+        }
         self.loaded = loaded;
         if loaded.is_some() {
             // The ULP is likely to send something by itself.
@@ -90,6 +94,7 @@ impl Rearm {
 
     pub(super) fn migrated(&mut self, told: bool, now: u64, jitter: u32) -> Step {
         if self.not_before == u64::MAX {
+            self.early = Some(told);
             return Step::NOTHING;
         }
         let armed_at = self.armed_at.take();

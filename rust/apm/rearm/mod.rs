@@ -263,6 +263,8 @@ pub(crate) struct Rearm {
     not_before: u64,
     /// The peer knows of the last migration.
     told: bool,
+    /// A migration while the connection was set up, of which the peer knows or not.
+    early: Option<bool>,
     candidates: Candidates,
     /// Refused or not answered, the earliest first.
     failed: [Option<Key>; MAX_CANDIDATES],
@@ -305,6 +307,7 @@ impl Rearm {
             tid,
             not_before: u64::MAX,
             told: true,
+            early: None,
             candidates: Candidates::default(),
             failed: [None; MAX_CANDIDATES],
             loaded: None,

@@ -57,6 +57,26 @@ pub(super) fn migrated() -> Rearm {
     rearm
 }
 
+/// A port may die before the connection is known to be up.
+#[test]
+fn a_migration_during_set_up() {
+    for (told, first) in [(true, Action::None), (false, Action::Tell { tid: 101 })] {
+        let mut rearm = Rearm::active(TIMES, 100);
+        let step = rearm.step(Event::Migrated { told }, 10, NONE);
+        assert_eq!(step, Step::NOTHING);
+        let step = rearm.step(Event::Established(None), 20, NONE);
+        assert_eq!(step.action, first);
+        if !told {
+            rearm.step(Event::Nudged, 30, NONE);
+        }
+        // Not before the peer is through with it as well.
+        let due = rearm.deadline().unwrap();
+        assert_eq!(due, 20 + 2 * TIMES.rep_ms);
+        let step = rearm.step(Event::Tick, due, NONE);
+        assert_eq!(step.action, Action::Search { better: false });
+    }
+}
+
 pub(super) fn sent(step: Step) -> (u64, Alternate) {
     match step.action {
         Action::Send { tid, alternate } => (tid, alternate),
