@@ -45,9 +45,9 @@ test: ## Lint, host tests and scenarios in guests (T=name: only the scenarios th
 	@$(setup)
 	@$(run) T="$(T)" scripts/run-tests
 
-test-host: ## The host tests of the pure parts
+test-host: ## The host tests of the pure parts (MODEL_STEPS=N: the model N steps deeper)
 	@$(setup)
-	@$(run) scripts/run-tests host
+	@$(run) MODEL_STEPS="$(or $(MODEL_STEPS),0)" scripts/run-tests host
 
 test-long: ## Random cuts for a minute, twenty rounds of cuts, a port that flaps for a minute (SEED=N: other cuts)
 	@$(setup)

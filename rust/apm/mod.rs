@@ -36,3 +36,7 @@ pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod timers;
 pub(crate) mod wishes;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod model;

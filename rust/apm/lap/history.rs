@@ -79,6 +79,23 @@ impl History {
         }
     }
 
+    /// Gives LAPs other transaction ids; those that get none are forgotten, but not the latest.
+    #[cfg(test)]
+    pub(crate) fn renumber(&mut self, number: impl Fn(u64) -> Option<u64>) {
+        let known = core::mem::take(&mut self.list).into_iter().flatten();
+        let kept = known.filter_map(|((tid, lids), answer)| Some(((number(tid)?, lids), answer)));
+        for (slot, entry) in self.list.iter_mut().zip(kept) {
+            *slot = Some(entry);
+        }
+    }
+
+    /// Transaction id of the latest.
+    #[cfg(test)]
+    pub(crate) fn latest(&self) -> Option<u64> {
+        let [first, ..] = &self.list;
+        first.map(|((tid, _), _)| tid)
+    }
+
     /// Takes a LAP back that was not answered: it may come again, to be judged again.
     pub(crate) fn dropped(&mut self, lap: &Lap) {
         if self.is_latest(lap) {

@@ -47,7 +47,7 @@ const MAX_RATE: u8 = 24;
 const RESERVED_RATE: u8 = 1;
 
 /// Where a LAP came from, as its work completion says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     /// Source LID.
     pub(crate) lid: u16,

@@ -20,11 +20,11 @@ const DEAF_BACKOFF_MS: u64 = 60_000;
 const DEAF_KICK_MS: u64 = 10_000;
 /// A QP that was armed for less than this has not proved anything. Of migrations from there, one upon the
 /// other, the first few are nothing special; after more than that arming again waits first.
-const PROVED_MS: u64 = 10_000;
+pub(super) const PROVED_MS: u64 = 10_000;
 const FREE_FLAPS: u8 = 2;
 const MAX_FLAPS: u8 = 9;
 /// So many nudges have completed and the QP is still in REARM: the peer has lost its part.
-const VAIN_NUDGES: u8 = 6;
+pub(super) const VAIN_NUDGES: u8 = 6;
 /// From arming to the first search for a better alternate.
 const BETTER_MS: u64 = 5_000;
 /// The longest time between two of them.

@@ -407,3 +407,7 @@ mod sim_tests;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod world;
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+pub(crate) mod canon;
