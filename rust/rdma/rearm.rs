@@ -266,8 +266,10 @@ pub(super) fn standbys(inner: &Inner) -> Standbys {
 
 /// Loads an alternate that the peer has accepted; whether the HCA took it.
 fn load(scene: &Scene<'_>, inner: &mut Inner, alternate: &Alternate) -> bool {
-    let path = Path::from(alternate);
+    let mut path = Path::from(alternate);
+    // The timers are those of the REQ on each path, also when this one is in use and the next one comes.
     let life = path.packet_life_time.min(inner.path.packet_life_time);
+    path.way.packet_life_time = life;
     let timeout = qp_timeout(inner.peer_ack_delay, life);
     // What was sampled may be out of date: a QP that is not in RTS, or of another connection, is none of
     // ours.
