@@ -1,81 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The two ends of a connection as the model has them: QPs that do what IBA 17.2.8 says, the module's
-//! transition functions as `rust/rdma` calls them, and the messages between.
+//! The two ends of a connection as the model has them: the module's transition functions as `rust/rdma` calls
+//! them, and the messages between.
 //!
-//! What `rust/rdma/{attend,lap,rearm}.rs` do around the functions is done again here, as near to it as
+//! What `rust/rdma/{attend,rearm}.rs` do (`lap.rs`: see `laps.rs`) around the functions is done again here, as near to it as
 //! possible; function names are the same.
 
-use super::super::lap::history::{History, Seen};
-use super::super::lap::{self, Source, Verdict};
-use super::super::path::{Alternate, Disjoint, FullPath, LocalPort};
+use super::super::lap::history::History;
+use super::super::lap::Source;
+use super::super::path::{Alternate, Disjoint};
 use super::super::rearm::canon::{LATER, NOW};
-use super::super::rearm::{Action, Candidates, Event, Rearm, Times};
-use super::super::reason::Reason;
+use super::super::rearm::{Action, Event, Rearm, Times};
 use super::super::state::{self, Load, PathMigState, State};
+use super::super::testbed::{
+    alternate, full, lap, pair_of, Hardware, Pair, Wired, ACTIVE, PASSIVE,
+};
 use crate::wire::cm::lap::{Kind, Lap, Status};
-use crate::wire::cm::Ids;
-use crate::wire::records::PathRecord;
-use crate::wire::Gid;
-use std::fmt;
 
-pub(super) const ACTIVE: usize = 0;
-pub(super) const PASSIVE: usize = 1;
-/// NodeGUIDs.
-const NODES: [u64; 2] = [5, 6];
-const STRANGER: u64 = 7;
 /// Offers that are on their way at most, and other messages in one direction; further ones are lost.
 const OFFERS: usize = 2;
 const OTHERS: usize = 1;
-
-/// Port numbers at the active and the passive side.
-pub(super) type Pair = [u32; 2];
-
-fn lid(side: usize, port: u32) -> u16 {
-    10 * (side as u16 + 1) + port as u16
-}
-
-/// A path as one side sees it.
-fn full(side: usize, pair: Pair) -> FullPath {
-    let other = 1 - side;
-    let gid = |side: usize| Gid::new(side as u64 + 1, u64::from(pair[side]));
-    FullPath {
-        port: pair[side],
-        sgid: gid(side),
-        dgid: gid(other),
-        slid: lid(side, pair[side]),
-        dlid: lid(other, pair[other]),
-        rate: 3,
-        packet_life_time: 15,
-        ..FullPath::default()
-    }
-}
-
-fn alternate(pair: Pair, disjoint: Disjoint) -> Alternate {
-    Alternate {
-        port: pair[ACTIVE],
-        path: PathRecord {
-            slid: lid(ACTIVE, pair[ACTIVE]),
-            dlid: lid(PASSIVE, pair[PASSIVE]),
-            ..PathRecord::default()
-        },
-        disjoint,
-        primary_lids: (0, 0),
-    }
-}
-
-fn pair_of(a: &Alternate) -> Pair {
-    [a.port, u32::from(a.path.dlid) - 20]
-}
-
-/// What hardware has of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Qp {
-    pub(super) mig: PathMigState,
-    pub(super) used: Pair,
-    pub(super) alt: Option<Pair>,
-    pub(super) dead: bool,
-}
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -126,14 +70,14 @@ pub(super) struct End {
     pub(super) state: State,
     pub(super) history: History,
     /// The path in use and the alternate, as far as it knows.
-    path: Pair,
-    alternate: Option<Pair>,
+    pub(super) path: Pair,
+    pub(super) alternate: Option<Pair>,
     /// The module is there.
     pub(super) loaded: bool,
     /// It has not been told that the connection is established.
     pub(super) is_new: bool,
-    moved: bool,
-    untold: bool,
+    pub(super) moved: bool,
+    pub(super) untold: bool,
     seek: bool,
     /// The last nudge.
     pub(super) nudge: Nudge,
@@ -158,8 +102,7 @@ pub(super) struct News {
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    pub(super) up: [[bool; 3]; 2],
-    pub(super) qp: [Qp; 2],
+    pub(super) hw: Hardware,
     pub(super) end: [End; 2],
     /// Messages on their way, and where to.
     pub(super) wire: Vec<(usize, Mad)>,
@@ -183,6 +126,20 @@ impl News {
     }
 }
 
+impl Wired for World {
+    fn hw(&mut self) -> &mut Hardware {
+        &mut self.hw
+    }
+
+    fn migrated(&mut self, side: usize, _by_peer: bool) {
+        self.end[side].path_mig = true;
+    }
+
+    fn died(&mut self, _side: usize) {
+        self.wrong = Some("a connection has died");
+    }
+}
+
 impl World {
     pub(super) fn new(slot: [bool; 2]) -> Self {
         let times = Times {
@@ -190,12 +147,6 @@ impl World {
             lap_retries: 0,
             rep_ms: 400,
             exhaustion_ms: 6_500,
-        };
-        let qp = Qp {
-            mig: PathMigState::Rearm,
-            used: [1, 1],
-            alt: Some([2, 2]),
-            dead: false,
         };
         let end = |rearm| End {
             rearm,
@@ -213,8 +164,7 @@ impl World {
             path_mig: false,
         };
         Self {
-            up: [[true; 3]; 2],
-            qp: [qp.clone(), qp],
+            hw: Hardware::new(),
             end: [
                 end(Rearm::active(times, 0)),
                 end(Rearm::passive(times, 1 << 32)),
@@ -226,63 +176,6 @@ impl World {
             now: NOW,
             sent: 0,
         }
-    }
-
-    pub(super) fn works(&self, pair: Pair) -> bool {
-        self.up[ACTIVE][pair[0] as usize] && self.up[PASSIVE][pair[1] as usize]
-    }
-
-    // --- hardware ---
-
-    fn migrate(&mut self, side: usize) {
-        let qp = &mut self.qp[side];
-        qp.used = qp.alt.take().unwrap();
-        qp.mig = PathMigState::Migrated;
-        self.end[side].path_mig = true;
-    }
-
-    /// Whether a packet from `side` arrives, and is accepted there.
-    fn arrives(&mut self, side: usize) -> bool {
-        let from = self.qp[side].clone();
-        let there = 1 - side;
-        let good = !from.dead && !self.qp[there].dead && self.works(from.used);
-        let to = &mut self.qp[there];
-        let asked = from.mig == PathMigState::Migrated;
-        if good && asked && to.mig == PathMigState::Armed && to.alt == Some(from.used) {
-            self.migrate(there);
-            return true;
-        }
-        if !good || from.used != to.used || (asked && to.mig == PathMigState::Armed) {
-            return false;
-        }
-        if !asked && to.mig == PathMigState::Rearm {
-            to.mig = PathMigState::Armed;
-        }
-        true
-    }
-
-    /// A request of `side` and its acknowledgement; by the other path, if need be and possible.
-    pub(super) fn exchange(&mut self, side: usize) -> bool {
-        for _ in 0..2 {
-            if self.arrives(side) && self.arrives(1 - side) {
-                return true;
-            }
-            if self.qp[side].mig != PathMigState::Armed {
-                break;
-            }
-            self.migrate(side);
-        }
-        self.qp[side].dead = true;
-        self.wrong = Some("a connection has died");
-        false
-    }
-
-    /// Armed at both ends, with each other.
-    pub(super) fn is_armed(&self) -> bool {
-        let [a, b] = &self.qp;
-        a.mig == PathMigState::Armed
-            && b.mig == PathMigState::Armed
-            && (a.used, a.alt) == (b.used, b.alt)
     }
 
     /// An alternate is being replaced: for a moment the ends may have different ones.
@@ -298,15 +191,15 @@ impl World {
     /// Whether the connection is promised to outlive the loss of this port: it has a path that works without,
     /// and is on it, or armed with it.
     pub(super) fn can_lose(&self, side: usize, port: u32) -> bool {
-        let [a, b] = &self.qp;
-        let works = |pair: Pair| self.works(pair) && pair[side] != port;
-        let armed = self.is_armed() && !self.is_offering();
+        let [a, b] = &self.hw.qp;
+        let works = |pair: Pair| self.hw.works(pair) && pair[side] != port;
+        let armed = self.hw.is_armed() && !self.is_offering();
         a.used == b.used && (works(a.used) || armed && a.alt.is_some_and(works))
     }
 
     // --- the module ---
 
-    fn post(&mut self, from: usize, mad: Mad) {
+    pub(super) fn post(&mut self, from: usize, mad: Mad) {
         let to = 1 - from;
         let same = |(there, other): &&(usize, Mad)| *there == to && other.is_lap() == mad.is_lap();
         self.sent += 1;
@@ -319,7 +212,7 @@ impl World {
         }
     }
 
-    fn post_lap(&mut self, side: usize, tid: u64, pair: Pair, kind: Kind) {
+    pub(super) fn post_lap(&mut self, side: usize, tid: u64, pair: Pair, kind: Kind) {
         let used = full(side, self.end[side].path);
         let source = Source {
             lid: used.slid,
@@ -327,29 +220,9 @@ impl World {
             gid: None,
         };
         let lap = lap(side, tid, pair, kind);
-        if self.works(self.end[side].path) {
+        if self.hw.works(self.end[side].path) {
             self.post(side, Mad::Lap(lap, source));
         }
-    }
-
-    /// A third node offers its own port, or names one of the peer's.
-    pub(super) fn forge(&mut self, own: bool) {
-        let mut lap = lap(ACTIVE, 1 << 50, [2, 2], Kind::Ordinary);
-        if own {
-            lap.alternate.local_lid = 99;
-        }
-        let source = Source {
-            lid: 99,
-            local_lid: 21,
-            gid: None,
-        };
-        self.attend(
-            PASSIVE,
-            News {
-                message: Some(Mad::Lap(lap, source)),
-                ..News::default()
-            },
-        );
     }
 
     /// `attend` of `rust/rdma/attend.rs`.
@@ -357,7 +230,7 @@ impl World {
         if !self.end[side].loaded {
             return;
         }
-        if self.qp[side].dead {
+        if self.hw.qp[side].dead {
             self.rearm(side, Event::Close);
             return;
         }
@@ -398,7 +271,7 @@ impl World {
     }
 
     fn look(&mut self, side: usize, migrated: bool) -> PathMigState {
-        let now = self.qp[side].mig;
+        let now = self.hw.qp[side].mig;
         if self.end[side].state.keeps_alternate() {
             let event = if migrated && now == PathMigState::Migrated {
                 state::Event::PathMig
@@ -412,12 +285,12 @@ impl World {
 
     fn on_dead_port(&self, side: usize) -> bool {
         let end = &self.end[side];
-        let up = |pair: Pair| self.up[side][pair[side] as usize];
+        let up = |pair: Pair| self.hw.up[side][pair[side] as usize];
         end.alternate
             .is_some_and(|alternate| !up(end.path) && up(alternate))
     }
 
-    fn happen(&mut self, side: usize, event: state::Event) {
+    pub(super) fn happen(&mut self, side: usize, event: state::Event) {
         let mut next = Some(event);
         let mut asked = false;
         while let Some(event) = next.take() {
@@ -427,20 +300,20 @@ impl World {
             end.untold |= actions.has(state::Action::TellPeer);
             end.seek |= actions.has(state::Action::Seek);
             if actions.has(state::Action::Force) {
-                next = Some(if self.qp[side].mig == PathMigState::Armed {
-                    self.migrate(side);
+                next = Some(if self.hw.qp[side].mig == PathMigState::Armed {
+                    self.migrate(side, false);
                     state::Event::Forced
                 } else {
                     state::Event::ForceFailed
                 });
             } else if actions.has(state::Action::Sample) && !asked {
                 asked = true;
-                next = Some(state::Event::Sampled(self.qp[side].mig));
+                next = Some(state::Event::Sampled(self.hw.qp[side].mig));
             }
         }
     }
 
-    fn apply(&mut self, side: usize, event: state::Event) -> state::Actions {
+    pub(super) fn apply(&mut self, side: usize, event: state::Event) -> state::Actions {
         let end = &mut self.end[side];
         let (next, actions) = state::step(end.state, event);
         end.state = next;
@@ -452,7 +325,7 @@ impl World {
         actions
     }
 
-    fn after_look(&mut self, side: usize, sampled: Option<PathMigState>) {
+    pub(super) fn after_look(&mut self, side: usize, sampled: Option<PathMigState>) {
         let end = &mut self.end[side];
         if core::mem::take(&mut end.moved) {
             let told = !core::mem::take(&mut end.untold);
@@ -469,7 +342,7 @@ impl World {
     }
 
     /// `rearm` of `rust/rdma/rearm.rs`: lets the machine know, and does what it says.
-    fn rearm(&mut self, side: usize, event: Event) {
+    pub(super) fn rearm(&mut self, side: usize, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let step = self.end[side].rearm.step(event, self.now, 1 << 31);
@@ -487,37 +360,18 @@ impl World {
                     Some(Event::NoNudge)
                 }
                 Action::Nudge => (!self.post_nudge(side)).then_some(Event::NoNudge),
-                Action::Search { .. } => Some(self.search()),
+                Action::Search { .. } => Some(self.hw.search(self.end[ACTIVE].path)),
                 Action::Send { tid, alternate } => {
                     self.post_lap(side, tid, pair_of(&alternate), Kind::Ordinary);
                     None
                 }
                 Action::Load(alternate) => Some(Event::Loaded(self.load(side, &alternate))),
                 Action::Sample => {
-                    let mig = self.qp[side].mig;
+                    let mig = self.hw.qp[side].mig;
                     self.happen(side, state::Event::Sampled(mig));
                     Some(Event::Sampled(mig))
                 }
             };
-        }
-    }
-
-    fn search(&self) -> Event {
-        let [a, b] = self.end[ACTIVE].path;
-        let mut found = Candidates::default();
-        let all = [
-            ([3 - a, 3 - b], Disjoint::Ports),
-            ([3 - a, b], Disjoint::Port),
-            ([a, 3 - b], Disjoint::Port),
-        ];
-        for (pair, disjoint) in all {
-            if self.works(pair) {
-                found.push(alternate(pair, disjoint));
-            }
-        }
-        match found == Candidates::default() {
-            true => Event::NotFound(Reason::PortDown),
-            false => Event::Found(found),
         }
     }
 
@@ -526,127 +380,17 @@ impl World {
         if core::mem::take(&mut self.refuse) {
             return false;
         }
-        if self.end[PASSIVE].loaded
-            && self.qp[PASSIVE].alt != Some(pair)
-            && self.qp[PASSIVE].used != pair
-        {
+        if self.end[PASSIVE].loaded && !self.hw.passive_has(pair) {
             self.wrong = Some("the active side loads what the passive side does not have");
         }
-        self.qp[side].alt = Some(pair);
-        self.qp[side].mig = PathMigState::Rearm;
+        self.hw.load(side, pair);
         self.end[side].alternate = Some(pair);
         true
     }
 
-    // --- LAPs: `rust/rdma/lap.rs` ---
-
-    fn lap(&mut self, side: usize, lap: &Lap, source: &Source) {
-        if source.is_on(&full(side, self.end[side].path)) {
-            self.rearm(side, Event::PeerSeen);
-        }
-        let from_peer = source.lid != 99;
-        if from_peer {
-            match self.end[side].history.begin(lap) {
-                Seen::Stale => return,
-                Seen::Answered(status) => return self.post(side, Mad::Apr(lap.tid, status)),
-                Seen::New => {}
-            }
-        }
-        let Some(status) = self.judge(side, lap, source) else {
-            return self.end[side].history.dropped(lap);
-        };
-        if from_peer {
-            self.end[side].history.answered(lap, status);
-            self.post(side, Mad::Apr(lap.tid, status));
-        }
-        match lap.kind {
-            Kind::Ordinary if status == Status::LOADED => self.rearm(side, Event::Served),
-            Kind::DeadStandby if status == Status::LOADED => self.rearm(side, Event::Seek),
-            _ => {}
-        }
-    }
-
-    fn judge(&mut self, side: usize, lap: &Lap, source: &Source) -> Option<Status> {
-        let mut forced = false;
-        loop {
-            let verdict = lap::judge(lap, source, &self.facts(side, lap, source));
-            let refused = matches!(verdict, Verdict::Answer(Status::REJECTED) | Verdict::Drop);
-            if source.lid == 99 && !refused {
-                self.wrong = Some("a third node was believed");
-            }
-            match verdict {
-                Verdict::Answer(status) => return Some(status),
-                Verdict::Force(status) if forced => return Some(status),
-                Verdict::Force(_) => {
-                    forced = true;
-                    self.happen(side, state::Event::Force);
-                    if self.end[side].moved {
-                        self.end[side].untold = false;
-                        self.after_look(side, None);
-                        if lap.kind == Kind::Notice {
-                            return Some(Status::LOADED);
-                        }
-                    }
-                }
-                Verdict::Load(path) => {
-                    let pair = [u32::from(path.dlid % 10), path.port];
-                    self.qp[side].alt = Some(pair);
-                    self.qp[side].mig = PathMigState::Rearm;
-                    self.end[side].alternate = Some(pair);
-                    self.apply(side, state::Event::Rearmed);
-                    return Some(Status::LOADED);
-                }
-                Verdict::Seek | Verdict::Kick => return Some(Status::LOADED),
-                Verdict::Ask(_) => unreachable!("all is known"),
-                Verdict::Drop => return None,
-            }
-        }
-    }
-
-    fn facts(&self, side: usize, lap: &Lap, source: &Source) -> lap::Facts {
-        let (end, qp) = (&self.end[side], &self.qp[side]);
-        let path = FullPath::from_peer(&lap.alternate);
-        let port = u32::from(path.slid % 10);
-        let node_of = |lid: u16| match lid {
-            99 => STRANGER,
-            _ => NODES[1 - side],
-        };
-        lap::Facts {
-            connection: Some(lap::Connection {
-                active: side == ACTIVE,
-                served: true,
-                established: !qp.dead && !end.is_new && end.state.knows_path(qp.mig),
-                qpn: 7,
-                in_use: full(side, end.path),
-                loaded: end.alternate.map(|pair| full(side, pair)),
-                mig: qp.mig,
-                told: end.rearm.is_told(),
-                ca_guid: NODES[1 - side],
-                node_guid: 0,
-            }),
-            local: Some(LocalPort {
-                num: port,
-                gid: path.sgid,
-                lid: path.slid,
-                lmc: 0,
-                active: self.up[side][port as usize],
-                has_pkey: true,
-            }),
-            source: lap::Port::Of {
-                node: node_of(source.lid),
-                lid: source.lid,
-            },
-            far: lap::Port::Of {
-                node: node_of(path.dlid),
-                lid: path.dlid,
-            },
-            far_lid: lap::Port::NotAsked,
-        }
-    }
-
     /// A port dies, or is back.
     pub(super) fn set_port(&mut self, side: usize, port: u32, up: bool) {
-        self.up[side][port as usize] = up;
+        self.hw.up[side][port as usize] = up;
         self.end[side].port_event = self.end[side].loaded;
     }
 
@@ -681,82 +425,5 @@ impl World {
         end.loaded = false;
         end.port_event = false;
         end.path_mig = false;
-    }
-
-    /// The passive side says that its port of the alternate is down.
-    pub(super) fn wish(&mut self) {
-        if let Some(pair) = self.end[PASSIVE].alternate {
-            self.post_lap(PASSIVE, (1 << 33) + 1, pair, Kind::DeadStandby);
-        }
-    }
-
-    pub(super) fn may_wish(&self) -> bool {
-        let end = &self.end[PASSIVE];
-        let down = |pair: Pair| !self.up[PASSIVE][pair[PASSIVE] as usize];
-        let said = self
-            .wire
-            .iter()
-            .any(|(to, mad)| *to == ACTIVE && mad.is_lap());
-        end.loaded && end.state.may_migrate() && end.alternate.is_some_and(down) && !said
-    }
-}
-
-fn lap(side: usize, tid: u64, pair: Pair, kind: Kind) -> Lap {
-    Lap {
-        tid,
-        ids: Ids {
-            local: 1,
-            remote: 2,
-        },
-        qpn: 7,
-        remote_cm_response_timeout: 20,
-        alternate: full(side, pair).to_cm(16),
-        kind,
-    }
-}
-
-impl fmt::Display for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, side) in [("active ", ACTIVE), ("passive", PASSIVE)] {
-            let (qp, end) = (&self.qp[side], &self.end[side]);
-            let down: Vec<u32> = [1, 2]
-                .into_iter()
-                .filter(|p| !self.up[side][*p as usize])
-                .collect();
-            write!(
-                f,
-                "   {name}  QP {:?} {:?} alt {:?}",
-                qp.mig, qp.used, qp.alt
-            )?;
-            write!(
-                f,
-                "  knows {:?} alt {:?}  {:?}  {}",
-                end.path,
-                end.alternate,
-                end.state,
-                end.rearm.phase()
-            )?;
-            write!(
-                f,
-                "  down {down:?}{}",
-                if end.nudge == Nudge::None {
-                    ""
-                } else {
-                    "  nudge"
-                }
-            )?;
-            writeln!(f, "{}", if end.path_mig { "  PATH_MIG" } else { "" })?;
-        }
-        for (to, mad) in &self.wire {
-            match mad {
-                Mad::Lap(lap, _) => writeln!(
-                    f,
-                    "   to {to}: LAP {} {:?} {}->{}",
-                    lap.tid, lap.kind, lap.alternate.local_lid, lap.alternate.remote_lid
-                )?,
-                Mad::Apr(tid, status) => writeln!(f, "   to {to}: APR {tid} {status:?}")?,
-            }
-        }
-        Ok(())
     }
 }

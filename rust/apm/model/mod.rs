@@ -10,7 +10,9 @@
 //! way in one direction. Time is abstract, see [`super::rearm::canon`].
 
 mod ends;
+mod laps;
 mod moment;
+mod show;
 
 use super::state::{PathMigState, State};
 use ends::World;
@@ -73,12 +75,12 @@ impl Model for Connection {
             Property::always(
                 "armed at both ends is armed with each other",
                 |_, s: &Moment| {
-                    let armed = s.world.qp.iter().all(|qp| qp.mig == PathMigState::Armed);
-                    !armed || s.world.is_armed() || s.world.is_replacing()
+                    let armed = s.world.hw.qp.iter().all(|qp| qp.mig == PathMigState::Armed);
+                    !armed || s.world.hw.is_armed() || s.world.is_replacing()
                 },
             ),
             Property::always("what is shown as Armed is not in REARM", |_, s: &Moment| {
-                let ends = s.world.end.iter().zip(&s.world.qp);
+                let ends = s.world.end.iter().zip(&s.world.hw.qp);
                 let mut shown = ends.filter(|(end, _)| end.state == State::Armed);
                 shown.all(|(_, qp)| qp.mig != PathMigState::Rearm)
             }),

@@ -3,7 +3,8 @@
 //! A state of the model, what may happen in it, and whether there is a way out of it.
 
 use super::super::state::State;
-use super::ends::{End, News, Nudge, World, ACTIVE, PASSIVE};
+use super::super::testbed::{Wired, ACTIVE, PASSIVE};
+use super::ends::{End, News, Nudge, World};
 use super::Bounds;
 use std::collections::BTreeSet;
 
@@ -123,7 +124,7 @@ impl Moment {
             may(end.nudge == Nudge::Acked, Happens::NudgeCompletes(side));
             may(true, Happens::UlpSends(side));
             for port in PORTS {
-                let up = self.world.up[at][port as usize];
+                let up = self.world.hw.up[at][port as usize];
                 let lost = self.left.cuts > 0 && self.world.can_lose(at, port);
                 may(!up, Happens::IsBack(side, port));
                 may(up && lost, Happens::Dies(side, port));
@@ -258,7 +259,7 @@ impl Moment {
         if let Some(side) = who(|end| end.nudge == Nudge::Acked) {
             return Some(Happens::NudgeCompletes(side));
         }
-        if self.world.is_armed() && end.iter().all(|end| end.state == State::Armed) {
+        if self.world.hw.is_armed() && end.iter().all(|end| end.state == State::Armed) {
             return None;
         }
         *idle += 1;
@@ -276,7 +277,7 @@ impl Moment {
         let mut moment = self.clone();
         for side in Side::ALL {
             for port in PORTS {
-                if !moment.world.up[side as usize][port as usize] {
+                if !moment.world.hw.up[side as usize][port as usize] {
                     moment.happen(Happens::IsBack(side, port));
                 }
             }

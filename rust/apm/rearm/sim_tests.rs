@@ -4,7 +4,8 @@
 //! and with the same path.
 
 use super::super::state::State;
-use super::world::{World, ACTIVE, PASSIVE};
+use super::super::testbed::{Wired, ACTIVE, PASSIVE};
+use super::world::World;
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 /// Whether a path in use leads nowhere: then traffic would end the connection, and rightly so.
 fn traffic_is_safe(world: &World, side: usize) -> bool {
-    world.works(world.qp[side].used) && world.qp[0].used == world.qp[1].used
+    world.hw.works(world.hw.qp[side].used) && world.hw.qp[0].used == world.hw.qp[1].used
 }
 
 proptest! {
@@ -58,9 +59,9 @@ proptest! {
                     world.run(until);
                 }
             }
-            prop_assert!(!world.qp[0].dead && !world.qp[1].dead);
+            prop_assert!(!world.hw.qp[0].dead && !world.hw.qp[1].dead);
             for side in [ACTIVE, PASSIVE] {
-                prop_assert_eq!(world.end[side].counted, world.qp[side].migrations);
+                prop_assert_eq!(world.end[side].counted, world.migrations[side]);
             }
         }
         for (side, port) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
@@ -79,12 +80,12 @@ proptest! {
         for side in [ACTIVE, PASSIVE] {
             world.look(side);
             let end = &world.end[side];
-            prop_assert!(world.is_armed(), "{:?} {:?}", world.qp, end.rearm);
+            prop_assert!(world.hw.is_armed(), "{:?} {:?}", world.hw.qp, end.rearm);
             prop_assert_eq!(end.state, State::Armed);
-            prop_assert_eq!(end.counted, world.qp[side].migrations);
+            prop_assert_eq!(end.counted, world.migrations[side]);
         }
-        let [a, b] = world.qp[ACTIVE].used;
-        prop_assert_eq!(world.qp[ACTIVE].alt, Some([3 - a, 3 - b]));
+        let [a, b] = world.hw.qp[ACTIVE].used;
+        prop_assert_eq!(world.hw.qp[ACTIVE].alt, Some([3 - a, 3 - b]));
     }
 }
 
@@ -93,20 +94,20 @@ proptest! {
 fn the_second_cut_of_a_pair() {
     let mut world = World::new([true; 2], Vec::new(), 0);
     world.run(5_000);
-    assert!(world.is_armed());
+    assert!(world.hw.is_armed());
     world.cut(ACTIVE, 1, true);
     world.run(10_000);
     // The port that is left, to the peer's other port.
-    assert!(world.is_armed());
-    assert_eq!(world.qp[ACTIVE].alt, Some([2, 1]));
+    assert!(world.hw.is_armed());
+    assert_eq!(world.hw.qp[ACTIVE].alt, Some([2, 1]));
     world.join(ACTIVE, 1);
     world.run(20_000);
-    assert_eq!(world.qp[ACTIVE].alt, Some([1, 1]));
-    assert!(world.is_armed());
+    assert_eq!(world.hw.qp[ACTIVE].alt, Some([1, 1]));
+    assert!(world.hw.is_armed());
     assert!(world.end.iter().all(|end| end.state == State::Armed));
     world.cut(ACTIVE, 2, true);
     world.run(30_000);
-    assert!(world.is_armed());
+    assert!(world.hw.is_armed());
     assert_eq!(world.end[ACTIVE].counted, 2);
     assert_eq!(world.end[PASSIVE].counted, 2);
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection made up for tests: the module at both ends, two QPs as IBA 17.2.8 has them, and a fabric
-//! that loses, doubles and delays MADs.
+//! A connection made up for tests: the module at both ends, and a fabric that loses, doubles and delays MADs.
 
 use super::super::lap::history::{History, Seen};
-use super::super::lap::{self, Source, Verdict};
+use super::super::lap::{self as judgement, Source, Verdict};
 use super::super::path::{FullPath, LocalPort};
 use super::super::state::{Load, State};
-use super::tests::alternate;
+use super::super::testbed::{
+    alternate, full, lap, pair_of, port_of, Hardware, Wired, ACTIVE, PASSIVE,
+};
 use super::*;
 use crate::wire::cm::lap::{Apr, Kind, Lap};
-use crate::wire::cm::Ids;
-use crate::wire::Gid;
 
 const TIMES: Times = Times {
     lap_ms: 400,
@@ -19,48 +18,6 @@ const TIMES: Times = Times {
     rep_ms: 400,
     exhaustion_ms: 6_500,
 };
-pub(super) const ACTIVE: usize = 0;
-pub(super) const PASSIVE: usize = 1;
-
-/// Port numbers at the active and the passive side.
-pub(super) type Pair = [u32; 2];
-
-fn lid(side: usize, port: u32) -> u16 {
-    10 * (side as u16 + 1) + port as u16
-}
-
-fn gid(side: usize, port: u32) -> Gid {
-    Gid::new(side as u64 + 1, u64::from(port))
-}
-
-/// A path as one side sees it.
-fn full(side: usize, pair: Pair) -> FullPath {
-    let other = 1 - side;
-    FullPath {
-        port: pair[side],
-        sgid: gid(side, pair[side]),
-        dgid: gid(other, pair[other]),
-        slid: lid(side, pair[side]),
-        dlid: lid(other, pair[other]),
-        rate: 3,
-        packet_life_time: 15,
-        ..FullPath::default()
-    }
-}
-
-fn pair_of(a: &Alternate) -> Pair {
-    [a.port, u32::from(a.path.dlid) - 20]
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Qp {
-    pub(super) mig: PathMigState,
-    pub(super) used: Pair,
-    pub(super) alt: Option<Pair>,
-    pub(super) dead: bool,
-    pub(super) migrations: usize,
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Mad {
     Lap(Lap, Source),
@@ -78,8 +35,8 @@ pub(super) struct End {
 
 pub(super) struct World {
     pub(super) now: u64,
-    up: [[bool; 3]; 2],
-    pub(super) qp: [Qp; 2],
+    pub(super) hw: Hardware,
+    pub(super) migrations: [usize; 2],
     pub(super) end: [End; 2],
     /// MADs on their way: when they arrive, and where.
     wire: Vec<(u64, usize, Mad)>,
@@ -91,15 +48,20 @@ pub(super) struct World {
     refusals: u8,
 }
 
+impl Wired for World {
+    fn hw(&mut self) -> &mut Hardware {
+        &mut self.hw
+    }
+
+    fn migrated(&mut self, side: usize, by_peer: bool) {
+        self.migrations[side] += 1;
+        self.apply(side, state::Event::PathMig);
+        self.tell(side, Event::Migrated { told: by_peer });
+    }
+}
+
 impl World {
     pub(super) fn new(slot: [bool; 2], fate: Vec<u8>, refusals: u8) -> Self {
-        let qp = Qp {
-            mig: PathMigState::Rearm,
-            used: [1, 1],
-            alt: Some([2, 2]),
-            dead: false,
-            migrations: 0,
-        };
         let end = |rearm| End {
             rearm,
             state: State::Arming(Load::Handed),
@@ -108,8 +70,8 @@ impl World {
         };
         let mut world = Self {
             now: 0,
-            up: [[true; 3]; 2],
-            qp: [qp; 2],
+            hw: Hardware::new(),
+            migrations: [0; 2],
             end: [
                 end(Rearm::active(TIMES, 1_000)),
                 end(Rearm::passive(TIMES, 1 << 40)),
@@ -119,15 +81,11 @@ impl World {
             slot,
             refusals,
         };
-        let loaded = (alternate(2, 12, 22, Disjoint::Ports).key(), Disjoint::Ports);
+        let loaded = (alternate([2, 2], Disjoint::Ports).key(), Disjoint::Ports);
         for side in [ACTIVE, PASSIVE] {
             world.tell(side, Event::Established(Some(loaded)));
         }
         world
-    }
-
-    pub(super) fn works(&self, pair: Pair) -> bool {
-        self.up[ACTIVE][pair[0] as usize] && self.up[PASSIVE][pair[1] as usize]
     }
 
     fn apply(&mut self, side: usize, event: state::Event) {
@@ -135,50 +93,6 @@ impl World {
         let (next, todo) = state::step(end.state, event);
         end.state = next;
         end.counted += usize::from(todo.has(state::Action::FollowCm));
-    }
-
-    fn migrate(&mut self, side: usize, by_peer: bool) {
-        let qp = &mut self.qp[side];
-        qp.used = qp.alt.take().unwrap();
-        qp.mig = PathMigState::Migrated;
-        qp.migrations += 1;
-        self.apply(side, state::Event::PathMig);
-        self.tell(side, Event::Migrated { told: by_peer });
-    }
-
-    /// Whether a packet from `side` arrives, and is accepted there.
-    fn arrives(&mut self, side: usize) -> bool {
-        let from = self.qp[side];
-        let there = 1 - side;
-        let good = !from.dead && !self.qp[there].dead && self.works(from.used);
-        let to = &mut self.qp[there];
-        let asked = from.mig == PathMigState::Migrated;
-        if good && asked && to.mig == PathMigState::Armed && to.alt == Some(from.used) {
-            self.migrate(there, true);
-            return true;
-        }
-        if !good || from.used != to.used || (asked && to.mig == PathMigState::Armed) {
-            return false;
-        }
-        if !asked && to.mig == PathMigState::Rearm {
-            to.mig = PathMigState::Armed;
-        }
-        true
-    }
-
-    /// A request of `side`, and its acknowledgement; by the other path, if need be and possible.
-    pub(super) fn exchange(&mut self, side: usize) -> bool {
-        for _ in 0..2 {
-            if self.arrives(side) && self.arrives(1 - side) {
-                return true;
-            }
-            if self.qp[side].mig != PathMigState::Armed {
-                break;
-            }
-            self.migrate(side, false);
-        }
-        self.qp[side].dead = true;
-        false
     }
 
     fn post(&mut self, from: usize, mad: Mad) {
@@ -201,47 +115,13 @@ impl World {
 
     /// Sends a LAP, by the path in use.
     fn post_lap(&mut self, side: usize, lap: Lap) {
-        let used = full(side, self.qp[side].used);
+        let used = full(side, self.hw.qp[side].used);
         let source = Source {
             lid: used.slid,
             local_lid: used.dlid,
             gid: None,
         };
         self.post(side, Mad::Lap(lap, source));
-    }
-
-    fn lap(&self, side: usize, tid: u64, pair: Pair, kind: Kind) -> Lap {
-        Lap {
-            tid,
-            ids: Ids {
-                local: 1,
-                remote: 2,
-            },
-            qpn: 7,
-            remote_cm_response_timeout: 20,
-            alternate: full(side, pair).to_cm(16),
-            kind,
-        }
-    }
-
-    fn search(&self) -> Event {
-        let [a, b] = self.qp[ACTIVE].used;
-        let mut found = Candidates::default();
-        let all = [
-            ([3 - a, 3 - b], Disjoint::Ports),
-            ([3 - a, b], Disjoint::Port),
-            ([a, 3 - b], Disjoint::Port),
-        ];
-        for (pair, disjoint) in all {
-            if self.works(pair) {
-                let lids = (lid(ACTIVE, pair[0]), lid(PASSIVE, pair[1]));
-                found.push(alternate(pair[0], lids.0, lids.1, disjoint));
-            }
-        }
-        match found == Candidates::default() {
-            true => Event::NotFound(Reason::PortDown),
-            false => Event::Found(found),
-        }
     }
 
     /// Lets the machine of one side know, and does what it says.
@@ -255,34 +135,32 @@ impl World {
             Action::None => {}
             Action::Tell { tid } if !self.slot[side] => {
                 self.tell(side, Event::NoNudge);
-                let lap = self.lap(side, tid, self.qp[side].used, Kind::Notice);
+                let lap = lap(side, tid, self.hw.qp[side].used, Kind::Notice);
                 self.post_lap(side, lap);
             }
             Action::Nudge if !self.slot[side] => self.tell(side, Event::NoNudge),
             Action::Tell { .. } | Action::Nudge => {
-                let migrations = self.qp[side].migrations;
+                let migrations = self.migrations[side];
                 if !self.exchange(side) {
                     self.tell(side, Event::Close);
-                } else if self.qp[side].migrations == migrations {
+                } else if self.migrations[side] == migrations {
                     self.tell(side, Event::Nudged);
                 }
             }
-            Action::Search { .. } => self.tell(side, self.search()),
+            Action::Search { .. } => self.tell(side, self.hw.search(self.hw.qp[ACTIVE].used)),
             Action::Send { tid, alternate } => {
-                let lap = self.lap(side, tid, pair_of(&alternate), Kind::Ordinary);
+                let lap = lap(side, tid, pair_of(&alternate), Kind::Ordinary);
                 self.post_lap(side, lap);
             }
             Action::Load(alternate) => {
                 let pair = pair_of(&alternate);
                 // Nothing but what the peer has.
-                let peer = &self.qp[PASSIVE];
-                assert!(peer.alt == Some(pair) || peer.used == pair);
+                assert!(self.hw.passive_has(pair));
                 if self.refusals > 0 {
                     self.refusals -= 1;
                     return self.tell(side, Event::Loaded(false));
                 }
-                self.qp[side].alt = Some(pair);
-                self.qp[side].mig = PathMigState::Rearm;
+                self.hw.load(side, pair);
                 self.tell(side, Event::Loaded(true));
             }
             Action::Sample => self.look(side),
@@ -291,8 +169,8 @@ impl World {
 
     /// Asks a QP for its state.
     pub(super) fn look(&mut self, side: usize) {
-        if !self.qp[side].dead {
-            let mig = self.qp[side].mig;
+        if !self.hw.qp[side].dead {
+            let mig = self.hw.qp[side].mig;
             self.apply(side, state::Event::Sampled(mig));
             self.tell(side, Event::Sampled(mig));
         }
@@ -300,7 +178,7 @@ impl World {
 
     /// One side gets a LAP.
     fn serve(&mut self, side: usize, lap: &Lap, source: &Source) {
-        if source.is_on(&full(side, self.qp[side].used)) {
+        if source.is_on(&full(side, self.hw.qp[side].used)) {
             self.tell(side, Event::PeerSeen);
         }
         let status = match self.end[side].history.begin(lap) {
@@ -317,11 +195,11 @@ impl World {
 
     fn decide(&mut self, side: usize, lap: &Lap, source: &Source) -> Option<Status> {
         loop {
-            let qp = self.qp[side];
+            let qp = self.hw.qp[side];
             let path = FullPath::from_peer(&lap.alternate);
-            let port = u32::from(path.slid % 10);
-            let facts = lap::Facts {
-                connection: Some(lap::Connection {
+            let port = port_of(path.slid);
+            let facts = judgement::Facts {
+                connection: Some(judgement::Connection {
                     active: side == ACTIVE,
                     served: true,
                     established: !qp.dead,
@@ -338,17 +216,17 @@ impl World {
                     gid: path.sgid,
                     lid: path.slid,
                     lmc: 0,
-                    active: self.up[side][port as usize],
+                    active: self.hw.up[side][port as usize],
                     has_pkey: true,
                 }),
-                source: lap::Port::Of { node: 5, lid: 11 },
-                far: lap::Port::Of {
+                source: judgement::Port::Of { node: 5, lid: 11 },
+                far: judgement::Port::Of {
                     node: 5,
                     lid: path.dlid,
                 },
-                far_lid: lap::Port::NotAsked,
+                far_lid: judgement::Port::NotAsked,
             };
-            match lap::judge(lap, source, &facts) {
+            match judgement::judge(lap, source, &facts) {
                 Verdict::Answer(status) => return Some(status),
                 Verdict::Force(_) => {
                     assert_eq!(qp.mig, PathMigState::Armed);
@@ -360,20 +238,19 @@ impl World {
                 }
                 Verdict::Load(path) => {
                     assert_eq!(side, PASSIVE);
-                    let pair = [u32::from(path.dlid % 10), port];
+                    let pair = [port_of(path.dlid), port];
                     assert_eq!(path, full(side, pair));
-                    self.qp[side].alt = Some(pair);
-                    self.qp[side].mig = PathMigState::Rearm;
+                    self.hw.load(side, pair);
                     self.apply(side, state::Event::Rearmed);
                     self.tell(side, Event::Served);
                     return Some(Status::LOADED);
                 }
-                Verdict::Seek | Verdict::Kick => {
-                    let event = match lap.kind {
-                        Kind::DeadStandby => Event::Seek,
-                        _ => Event::Kick,
-                    };
-                    self.tell(side, event);
+                Verdict::Seek => {
+                    self.tell(side, Event::Seek);
+                    return Some(Status::LOADED);
+                }
+                Verdict::Kick => {
+                    self.tell(side, Event::Kick);
                     return Some(Status::LOADED);
                 }
                 Verdict::Ask(question) => panic!("{question:?}"),
@@ -413,26 +290,19 @@ impl World {
         }
     }
 
-    pub(super) fn is_armed(&self) -> bool {
-        let [a, b] = &self.qp;
-        a.mig == PathMigState::Armed
-            && b.mig == PathMigState::Armed
-            && (a.used, a.alt) == (b.used, b.alt)
-    }
-
     /// Whether the connection outlives the loss of this port.
     fn can_lose(&self, side: usize, port: u32) -> bool {
-        let used = self.qp.iter().any(|qp| qp.used[side] == port);
-        let other = self.qp[ACTIVE].alt;
-        !used || self.is_armed() && other.is_some_and(|p| p[side] != port && self.works(p))
+        let used = self.hw.qp.iter().any(|qp| qp.used[side] == port);
+        let other = self.hw.qp[ACTIVE].alt;
+        !used || self.hw.is_armed() && other.is_some_and(|p| p[side] != port && self.hw.works(p))
     }
 
     pub(super) fn cut(&mut self, side: usize, port: u32, noticed: bool) {
-        if !self.up[side][port as usize] || !self.can_lose(side, port) {
+        if !self.hw.up[side][port as usize] || !self.can_lose(side, port) {
             return;
         }
-        self.up[side][port as usize] = false;
-        if self.qp[side].used[side] != port {
+        self.hw.up[side][port as usize] = false;
+        if self.hw.qp[side].used[side] != port {
             return;
         }
         if noticed {
@@ -444,7 +314,7 @@ impl World {
     }
 
     pub(super) fn join(&mut self, side: usize, port: u32) {
-        self.up[side][port as usize] = true;
+        self.hw.up[side][port as usize] = true;
         self.tell(side, Event::Kick);
     }
 }
