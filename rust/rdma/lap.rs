@@ -32,6 +32,9 @@ use crate::wire::cm::lap::{Apr, Kind, Lap, Status};
 const BURST: u32 = 16;
 const PERIOD_MS: u32 = 50;
 
+/// Wishes of so many milliseconds are taken to have one reason.
+const SAME_REASON_MS: i64 = 500;
+
 /// A LAP, and where it came from.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrived {
@@ -228,17 +231,18 @@ impl Service {
         if matches!(verdict, Verdict::Load(_)) && status == Status::LOADED {
             self.rearm(scene, inner, rearm::Event::Served);
         }
-        if matches!(verdict, Verdict::Seek | Verdict::Kick) {
-            stats::count(Stat::WishesHeard);
-            // What subnet administration said before may be wrong now.
-            self.standbys
-                .forget_old(scene.conn.device(), &standbys(inner));
-            let event = match verdict {
-                Verdict::Seek => rearm::Event::Seek,
-                _ => rearm::Event::Kick,
-            };
-            self.rearm(scene, inner, event);
-        }
+        let wished = match verdict {
+            Verdict::Seek => rearm::Event::Seek,
+            Verdict::Kick => rearm::Event::Kick,
+            _ => return,
+        };
+        stats::count(Stat::WishesHeard);
+        // What subnet administration said before may be wrong now, unless another connection had it asked for
+        // the same reason.
+        let question = standbys(inner);
+        self.standbys
+            .forget_one(scene.conn.device(), &question, SAME_REASON_MS);
+        self.rearm(scene, inner, wished);
     }
 }
 

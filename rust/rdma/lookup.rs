@@ -23,8 +23,6 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Different questions remembered.
 const CAPACITY: usize = 512;
-/// For how long an answer counts as new, in milliseconds.
-const NEW_MS: i64 = 500;
 
 /// Something that subnet administration is asked about.
 pub(crate) trait Question: Copy + PartialEq + Send + Sync + 'static {
@@ -225,21 +223,14 @@ impl<Q: Question> Cache<Q> {
         }
     }
 
-    /// Forgets one answer; a question being asked goes on.
-    pub(crate) fn forget_one(&self, raw: *mut rdma::ib_device, question: &Q) {
-        self.list
-            .lock()
-            .retain(|a| a.device != raw as usize || a.question != *question || a.is_pending());
-    }
-
-    /// Forgets one answer, unless it has only just come: many connections may have the same reason to ask.
-    pub(crate) fn forget_old(&self, raw: *mut rdma::ib_device, question: &Q) {
+    /// Forgets one answer that is at least `age_ms` old; a question being asked goes on.
+    pub(crate) fn forget_one(&self, raw: *mut rdma::ib_device, question: &Q, age_ms: i64) {
         self.list.lock().retain(|a| {
             a.device != raw as usize
                 || a.question != *question
                 || match &*a.progress.lock() {
                     Progress::Running(_) => true,
-                    Progress::Done(_, when) => when.elapsed().as_millis() < NEW_MS,
+                    Progress::Done(_, when) => when.elapsed().as_millis() < age_ms,
                 }
         });
     }

@@ -164,7 +164,7 @@ impl Service {
         if better {
             // What was found before is what is to be bettered.
             let standbys = standbys(inner);
-            self.standbys.forget_one(scene.conn.device(), &standbys);
+            self.standbys.forget_one(scene.conn.device(), &standbys, 0);
         }
         inner.searching = true;
         self.search_result(scene, inner)
