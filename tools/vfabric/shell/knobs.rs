@@ -5,6 +5,7 @@
 use super::bindings;
 use super::engine::Shared;
 use super::log::name;
+use super::parameter;
 use kernel::prelude::*;
 
 /// Sets what `line`, without the word `knob`, says; `all` means every HCA.
@@ -36,16 +37,8 @@ pub(crate) fn set(shared: &Shared, line: &str) -> Result {
 
 /// Sets what the parameter says, before there are devices: consumers keep what a new one tells them.
 pub(crate) fn from_parameter(shared: &Shared) -> Result {
-    // SAFETY: No requirements.
-    let given = unsafe { bindings::vf_knobs() };
-    if given.is_null() {
-        return Ok(());
-    }
-    // SAFETY: A string that lives as long as the module.
-    let Ok(text) = unsafe { CStr::from_char_ptr(given) }.to_str() else {
-        pr_err!("knobs: not text\n");
-        return Err(EINVAL);
-    };
+    // SAFETY: The parameter is freed with the module.
+    let text = unsafe { parameter("knobs", bindings::vf_knobs()) }?.unwrap_or("");
     for line in text.split([';', '\n']).map(str::trim) {
         if !line.is_empty() {
             set(shared, line)?;

@@ -32,6 +32,7 @@ mod wq;
 
 use crate::model::fabric::Fabric;
 use crate::model::topology::Topology;
+use kernel::ffi::c_char;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -77,19 +78,26 @@ fn check_layout() -> Result {
     Err(EINVAL)
 }
 
+/// The text of a module parameter, as C keeps it; `None` where it was not given.
+///
+/// # Safety
+///
+/// `given` is null, or a string that lives as long as the module.
+unsafe fn parameter(name: &str, given: *const c_char) -> Result<Option<&'static str>> {
+    if given.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: By the function's contract.
+    let text = unsafe { CStr::from_char_ptr(given) };
+    text.to_str().map(Some).map_err(|_| {
+        pr_err!("{}: not text\n", name);
+        EINVAL
+    })
+}
+
 fn topology() -> Result<Topology> {
-    // SAFETY: No requirements.
-    let given = unsafe { bindings::vf_topology() };
-    let given = if given.is_null() {
-        "rails"
-    } else {
-        // SAFETY: A string that lives as long as the module.
-        let text = unsafe { CStr::from_char_ptr(given) };
-        text.to_str().map_err(|_| {
-            pr_err!("topology: not text\n");
-            EINVAL
-        })?
-    };
+    // SAFETY: The parameter is freed with the module.
+    let given = unsafe { parameter("topology", bindings::vf_topology()) }?.unwrap_or("rails");
     let text = Topology::named(given.trim()).unwrap_or(given);
     Topology::parse(text).map_err(|e| {
         pr_err!("topology: line {}: {}\n", e.line, e.what.as_str());
