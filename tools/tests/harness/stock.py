@@ -20,6 +20,9 @@ VARYING = [
     (re.compile(r"^\S+ (Not tainted|Tainted: .*)$"), "KERNEL"),
     (re.compile(r"^Tainted: .*"), "TAINTED"),
     (re.compile(r"\b([\w:.-]+)/\d+( is |:|$)"), r"\1/PID\2"),
+    # Whom an interrupt came upon.
+    (re.compile(r"^\S+/\d+ just changed the state of lock:"), "PROCESS just changed the state of lock:"),
+    (re.compile(r"^locks held by \S+: (\d+), last CPU#\d+:"), r"locks held by PROCESS: \1, last CPU:"),
 ]
 # Registers at the end of a trace, the bytes around the instruction, and what the unwinder only guesses.
 DROPPED = re.compile(r"^(RIP|RSP|RAX|RDX|RBP|R\d\d|Code|CR\d|FS|ORIG_RAX): | \? \w")
