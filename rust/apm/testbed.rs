@@ -27,6 +27,28 @@ pub(crate) fn port_of(lid: u16) -> u32 {
     u32::from(lid % 10)
 }
 
+/// Other names for ports: 1 for 2 and 2 for 1, at these sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Swap(pub(crate) [bool; 2]);
+
+impl Swap {
+    pub(crate) fn pair(self, pair: Pair) -> Pair {
+        let name = |side: usize| match self.0[side] {
+            true => 3 - pair[side],
+            false => pair[side],
+        };
+        [name(ACTIVE), name(PASSIVE)]
+    }
+
+    pub(crate) fn lid(self, lid: u16) -> u16 {
+        let side = usize::from(lid / 10) - 1;
+        match self.0[side] {
+            true => self::lid(side, 3 - port_of(lid)),
+            false => lid,
+        }
+    }
+}
+
 /// A path as one side sees it.
 pub(crate) fn full(side: usize, pair: Pair) -> FullPath {
     let other = 1 - side;
@@ -123,6 +145,21 @@ impl Hardware {
     pub(crate) fn load(&mut self, side: usize, pair: Pair) {
         self.qp[side].alt = Some(pair);
         self.qp[side].mig = PathMigState::Rearm;
+    }
+
+    /// The same with other names for the ports.
+    pub(crate) fn swapped(&self, swap: Swap) -> Self {
+        let mut new = self.clone();
+        for (side, up) in new.up.iter_mut().enumerate() {
+            if swap.0[side] {
+                up.swap(1, 2);
+            }
+        }
+        for qp in &mut new.qp {
+            qp.used = swap.pair(qp.used);
+            qp.alt = qp.alt.map(|pair| swap.pair(pair));
+        }
+        new
     }
 
     /// Whether the passive side has this path, in use or loaded.

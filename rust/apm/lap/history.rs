@@ -79,11 +79,18 @@ impl History {
         }
     }
 
-    /// Gives LAPs other transaction ids; those that get none are forgotten, but not the latest.
+    /// Gives LAPs other transaction ids, and the LIDs of their paths other names; those that get no id are
+    /// forgotten.
     #[cfg(test)]
-    pub(crate) fn renumber(&mut self, number: impl Fn(u64) -> Option<u64>) {
+    pub(crate) fn renumber(
+        &mut self,
+        number: impl Fn(u64) -> Option<u64>,
+        name: impl Fn(u16) -> u16,
+    ) {
         let known = core::mem::take(&mut self.list).into_iter().flatten();
-        let kept = known.filter_map(|((tid, lids), answer)| Some(((number(tid)?, lids), answer)));
+        let kept = known.filter_map(|((tid, (a, b)), answer)| {
+            Some(((number(tid)?, (name(a), name(b))), answer))
+        });
         for (slot, entry) in self.list.iter_mut().zip(kept) {
             *slot = Some(entry);
         }

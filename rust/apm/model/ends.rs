@@ -13,7 +13,7 @@ use super::super::rearm::canon::{LATER, NOW};
 use super::super::rearm::{Action, Event, Rearm, Times};
 use super::super::state::{self, Load, PathMigState, State};
 use super::super::testbed::{
-    alternate, full, lap, pair_of, Hardware, Pair, Wired, ACTIVE, PASSIVE,
+    alternate, full, lap, pair_of, port_of, Hardware, Pair, Swap, Wired, ACTIVE, PASSIVE,
 };
 use crate::wire::cm::lap::{Kind, Lap, Status};
 
@@ -36,10 +36,23 @@ impl Mad {
         }
     }
 
-    pub(super) fn renumber(&mut self, tid: u64) {
+    /// The same from `side` with another transaction id, and with other names for the ports.
+    pub(super) fn renamed(&self, side: usize, tid: u64, swap: Swap) -> Self {
         match self {
-            Mad::Lap(lap, _) => lap.tid = tid,
-            Mad::Apr(to, _) => *to = tid,
+            Mad::Lap(known, source) => {
+                let told = &known.alternate;
+                let mut pair = [port_of(told.local_lid), port_of(told.remote_lid)];
+                if side == PASSIVE {
+                    pair.reverse();
+                }
+                let source = Source {
+                    lid: swap.lid(source.lid),
+                    local_lid: swap.lid(source.local_lid),
+                    ..*source
+                };
+                Mad::Lap(lap(side, tid, swap.pair(pair), known.kind), source)
+            }
+            Mad::Apr(_, status) => Mad::Apr(tid, *status),
         }
     }
 
@@ -81,10 +94,6 @@ pub(super) struct End {
     seek: bool,
     /// The last nudge.
     pub(super) nudge: Nudge,
-    /// A port has changed, and nobody has said so.
-    pub(super) port_event: bool,
-    /// IB_EVENT_PATH_MIG is on its way.
-    pub(super) path_mig: bool,
 }
 
 /// What an end is attended to for.
@@ -131,9 +140,8 @@ impl Wired for World {
         &mut self.hw
     }
 
-    fn migrated(&mut self, side: usize, _by_peer: bool) {
-        self.end[side].path_mig = true;
-    }
+    // Whether and when IB_EVENT_PATH_MIG follows is another matter.
+    fn migrated(&mut self, _side: usize, _by_peer: bool) {}
 
     fn died(&mut self, _side: usize) {
         self.wrong = Some("a connection has died");
@@ -160,8 +168,6 @@ impl World {
             untold: false,
             seek: false,
             nudge: Nudge::None,
-            port_event: false,
-            path_mig: false,
         };
         Self {
             hw: Hardware::new(),
@@ -391,7 +397,6 @@ impl World {
     /// A port dies, or is back.
     pub(super) fn set_port(&mut self, side: usize, port: u32, up: bool) {
         self.hw.up[side][port as usize] = up;
-        self.end[side].port_event = self.end[side].loaded;
     }
 
     fn post_nudge(&mut self, side: usize) -> bool {
@@ -421,9 +426,6 @@ impl World {
     }
 
     pub(super) fn unload(&mut self, side: usize) {
-        let end = &mut self.end[side];
-        end.loaded = false;
-        end.port_event = false;
-        end.path_mig = false;
+        self.end[side].loaded = false;
     }
 }

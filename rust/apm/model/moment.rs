@@ -2,11 +2,14 @@
 
 //! A state of the model, what may happen in it, and whether there is a way out of it.
 
-use super::super::state::State;
-use super::super::testbed::{Wired, ACTIVE, PASSIVE};
+use super::super::reason::Reason;
+use super::super::state::{PathMigState, State};
+use super::super::testbed::{alternate, pair_of, Swap, Wired, ACTIVE, PASSIVE};
 use super::ends::{End, News, Nudge, World};
-use super::Bounds;
-use std::collections::BTreeSet;
+use super::{take, Bounds};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
 
 const PORTS: [u32; 2] = [1, 2];
 /// Steps, and messages, within which a connection is armed again.
@@ -93,13 +96,25 @@ impl Moment {
             let place = same.position(|t| *t == tid)?;
             Some((tid >> 32 << 32) + place as u64)
         };
-        for (_, mad) in &mut world.wire {
-            mad.renumber(number(mad.tid()).unwrap());
+        // The path that the active side's QP uses is always called (1, 1).
+        let swap = Swap(world.hw.qp[ACTIVE].used.map(|port| port != 1));
+        world.hw = world.hw.swapped(swap);
+        for (to, mad) in &mut world.wire {
+            *mad = mad.renamed(1 - *to, number(mad.tid()).unwrap(), swap);
         }
         for end in &mut world.end {
             let tid = number(end.rearm.tid()).unwrap();
             end.rearm.canonical(tid);
-            end.history.renumber(number);
+            end.rearm
+                .relabel(|known| alternate(swap.pair(pair_of(known)), known.disjoint));
+            end.history.renumber(number, |lid| swap.lid(lid));
+            // Why it is as it is makes no difference.
+            match &mut end.state {
+                State::Unprotected(reason) | State::Migrated(reason) => *reason = Reason::PortDown,
+                _ => {}
+            }
+            end.path = swap.pair(end.path);
+            end.alternate = end.alternate.map(|pair| swap.pair(pair));
         }
         // They arrive in any order.
         world
@@ -116,8 +131,9 @@ impl Moment {
             let mut may = |is: bool, what: Happens| is.then(|| actions.push(what));
             may(end.loaded && end.is_new, Happens::Established(side));
             may(self.world.may_be_due(at), Happens::Due(side));
-            may(end.port_event, Happens::PortEvent(side));
-            may(end.path_mig, Happens::PathMig(side));
+            may(end.loaded, Happens::PortEvent(side));
+            let migrated = self.world.hw.qp[at].mig == PathMigState::Migrated;
+            may(end.loaded && migrated, Happens::PathMig(side));
             may(end.loaded, Happens::Look(side));
             may(end.loaded && self.left.unloads > 0, Happens::Unload(side));
             may(end.nudge == Nudge::Posted, Happens::NudgeArrives(side));
@@ -168,11 +184,11 @@ impl Moment {
                 world.attend(to, News::of(mad));
             }
             Happens::IsLost(n) => {
-                left.losses -= 1;
+                take(&mut left.losses);
                 world.wire.remove(n);
             }
             Happens::ArrivesTwice(n) => {
-                left.doubles -= 1;
+                take(&mut left.doubles);
                 let (to, mad) = world.wire[n].clone();
                 world.attend(to, News::of(mad));
             }
@@ -193,7 +209,6 @@ impl Moment {
                 },
             ),
             Happens::PathMig(side) => {
-                world.end[side as usize].path_mig = false;
                 world.attend(
                     side as usize,
                     News {
@@ -203,7 +218,6 @@ impl Moment {
                 );
             }
             Happens::PortEvent(side) => {
-                world.end[side as usize].port_event = false;
                 world.attend(
                     side as usize,
                     News {
@@ -216,21 +230,21 @@ impl Moment {
                 world.exchange(side as usize);
             }
             Happens::Dies(side, port) => {
-                left.cuts -= 1;
+                take(&mut left.cuts);
                 world.set_port(side as usize, port, false);
             }
             Happens::IsBack(side, port) => world.set_port(side as usize, port, true),
             Happens::Wish => world.wish(),
             Happens::HcaWillRefuse => {
-                left.refusals -= 1;
+                take(&mut left.refusals);
                 world.refuse = true;
             }
             Happens::Unload(side) => {
-                left.unloads -= 1;
+                take(&mut left.unloads);
                 world.unload(side as usize);
             }
             Happens::Forged { own } => {
-                left.forgeries -= 1;
+                take(&mut left.forgeries);
                 world.forge(own);
             }
         }
@@ -244,10 +258,12 @@ impl Moment {
         if let Some(side) = who(|end| end.is_new) {
             return Some(Happens::Established(side));
         }
-        if let Some(side) = who(|end| end.port_event) {
-            return Some(Happens::PortEvent(side));
-        }
-        if let Some(side) = who(|end| end.path_mig) {
+        // An end that has never seen its QP armed needs the event.
+        let unseen = |side: &Side| {
+            let (qp, end) = (&self.world.hw.qp[*side as usize], &end[*side as usize]);
+            qp.mig == PathMigState::Migrated && end.path != qp.used && end.loaded
+        };
+        if let Some(side) = Side::ALL.into_iter().find(unseen) {
             return Some(Happens::PathMig(side));
         }
         if !wire.is_empty() {
@@ -272,8 +288,61 @@ impl Moment {
     }
 
     /// Whether the connection is armed again at both ends, with each other, once all ports are up, nothing is
-    /// lost and packets flow; or why not. `loud`: say how it goes.
-    pub(super) fn recovers(&self, loud: bool) -> Result<(), &'static str> {
+    /// lost and packets flow; or why not.
+    pub(super) fn recovers(&self, ways: &Ways) -> Result<(), &'static str> {
+        let mut moment = self.in_good_times();
+        let mut idle = 0;
+        let mut way: Vec<(u64, u32)> = Vec::new();
+        let mut messages = 0;
+        loop {
+            if let Some(wrong) = moment.world.wrong {
+                return Err(wrong);
+            }
+            if way.len() > STEPS {
+                return Err("it is never armed again");
+            }
+            let place = Ways::place(&moment.world, idle);
+            if let Some(known) = ways.known(place) {
+                messages = known;
+                break;
+            }
+            let Some(what) = moment.good(&mut idle) else {
+                break;
+            };
+            moment.happen(what);
+            way.push((place, moment.world.sent));
+            moment = moment.canonical();
+        }
+        for (_, sent) in way.iter_mut().rev() {
+            messages += *sent;
+            *sent = messages;
+        }
+        if messages > MESSAGES {
+            return Err("messages without end");
+        }
+        ways.learn(&way);
+        Ok(())
+    }
+
+    /// The same, told step by step.
+    pub(super) fn tell_recovery(&self) {
+        let mut moment = self.in_good_times();
+        let mut idle = 0;
+        for _ in 0..STEPS {
+            let Some(what) = moment
+                .good(&mut idle)
+                .filter(|_| moment.world.wrong.is_none())
+            else {
+                return;
+            };
+            eprintln!("   then {what:?}");
+            moment.happen(what);
+            moment = moment.canonical();
+            eprint!("{}", moment.world);
+        }
+    }
+
+    fn in_good_times(&self) -> Self {
         let mut moment = self.clone();
         for side in Side::ALL {
             for port in PORTS {
@@ -283,30 +352,35 @@ impl Moment {
             }
         }
         moment.world.refuse = false;
-        let mut sent = 0;
-        let mut idle = 0;
-        for _ in 0..STEPS {
-            if let Some(wrong) = moment.world.wrong {
-                return Err(wrong);
-            }
-            if sent > MESSAGES {
-                return Err("messages without end");
-            }
-            match moment.good(&mut idle) {
-                None => return Ok(()),
-                Some(what) => {
-                    if loud {
-                        eprintln!("   then {what:?}");
-                    }
-                    moment.happen(what);
-                    sent += moment.world.sent;
-                    moment = moment.canonical();
-                    if loud {
-                        eprint!("{}", moment.world);
-                    }
-                }
-            }
+        moment.canonical()
+    }
+}
+
+/// Where good times lead: for what was seen on the way to ARMED, the number of messages that it takes from there.
+#[derive(Default)]
+pub(super) struct Ways([Mutex<HashMap<u64, u32>>; 32]);
+
+impl Ways {
+    fn place(world: &World, idle: usize) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (world, idle % 4).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn known(&self, place: u64) -> Option<u32> {
+        self.0[place as usize % 32]
+            .lock()
+            .unwrap()
+            .get(&place)
+            .copied()
+    }
+
+    fn learn(&self, way: &[(u64, u32)]) {
+        for (place, messages) in way {
+            self.0[*place as usize % 32]
+                .lock()
+                .unwrap()
+                .insert(*place, *messages);
         }
-        Err("it is never armed again")
     }
 }

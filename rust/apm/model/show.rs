@@ -36,7 +36,7 @@ impl fmt::Display for World {
                     "  nudge"
                 }
             )?;
-            writeln!(f, "{}", if end.path_mig { "  PATH_MIG" } else { "" })?;
+            writeln!(f)?;
         }
         for (to, mad) in &self.wire {
             match mad {

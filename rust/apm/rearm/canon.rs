@@ -3,18 +3,17 @@
 //! The machine without what only makes waits longer or shorter, for a model in which anything may take any
 //! time: two machines that will do the same are then equal.
 
-use super::flow::PROVED_MS;
-use super::{Phase, Rearm};
+use super::super::path::{Alternate, Disjoint, Key};
+use super::{Candidates, Phase, Rearm};
+use crate::wire::records::PathRecord;
 
 /// The time of a model: it stands still, between steps.
 pub(crate) const NOW: u64 = 1 << 40;
 /// When everything is due that is waited for.
 pub(crate) const LATER: u64 = NOW + 1;
 
-/// The most looks at a QP in REARM, and nudges in vain, that make a difference.
+/// Looks at a QP in REARM, and nudges in vain, that make a difference. The first one counts for all of them.
 const LOOKS: u8 = super::flow::VAIN_NUDGES;
-/// The most tries in vain that are told from each other.
-const ATTEMPTS: u8 = 1;
 
 impl Rearm {
     /// Its last transaction id.
@@ -44,6 +43,37 @@ impl Rearm {
         phase[..end].to_owned()
     }
 
+    /// Gives all paths that it knows other names.
+    pub(crate) fn relabel(&mut self, new: impl Fn(&Alternate) -> Alternate) {
+        if let Phase::Asking { alternate, .. } | Phase::Loading(alternate) = &mut self.phase {
+            *alternate = new(alternate);
+        }
+        let mut candidates = Candidates::default();
+        while let Some(alternate) = self.candidates.take(&[]) {
+            candidates.push(new(&alternate));
+        }
+        self.candidates = candidates;
+        // What is left of these is only what paths are told apart by.
+        let key = |key: &mut Key| {
+            let path = PathRecord {
+                slid: key.slid,
+                dlid: key.dlid,
+                ..PathRecord::default()
+            };
+            let known = Alternate {
+                port: key.port,
+                path,
+                disjoint: Disjoint::Ports,
+                primary_lids: (0, 0),
+            };
+            *key = new(&known).key();
+        };
+        self.failed.iter_mut().flatten().for_each(key);
+        if let Some((loaded, _)) = &mut self.loaded {
+            key(loaded);
+        }
+    }
+
     /// Makes the time [`NOW`] of whatever it was; `tid` is what the transaction id is from here on.
     pub(crate) fn canonical(&mut self, tid: u64) {
         let due = |until: &mut u64| {
@@ -57,8 +87,9 @@ impl Rearm {
             Phase::Arming {
                 looks, vain, until, ..
             } => {
-                *looks = (*looks).min(LOOKS);
-                *vain = (*vain).min(LOOKS);
+                let all = |n: &mut u8| *n = if *n > 0 && self.active { LOOKS } else { 0 };
+                all(looks);
+                all(vain);
                 due(until);
             }
             Phase::Armed { until } => {
@@ -72,19 +103,32 @@ impl Rearm {
             self.not_before = if self.not_before > NOW { LATER } else { 0 };
         }
         self.tid = tid;
-        self.attempt = self.attempt.min(ATTEMPTS);
-        self.armed_at = self.armed_at.map(|_| NOW - PROVED_MS + 1);
+        self.attempt = 0;
         // A peer is not taken for deaf: that only makes waits longer.
         self.unanswered = 0;
+        self.heard = false;
         self.since = 0;
+        // Nor is a flapping one told from one that is not.
         self.flaps = 0;
+        self.armed_at = None;
         self.vain_searches = 0;
         self.kicked = false;
+        if !matches!(self.phase, Phase::Asking { .. } | Phase::Loading(_)) {
+            self.candidates = Default::default();
+        }
         if self.active {
+            // Of the paths that have failed the last one is kept: the order of the others makes for many states
+            // that differ only in which path is offered first.
+            let last = self.failed.iter().flatten().last().copied();
+            self.failed = Default::default();
+            self.failed[0] = last;
             return;
         }
         // The passive side never looks at these.
-        self.attempt = 0;
         self.failed = Default::default();
+        self.loaded = None;
+        if self.not_before != u64::MAX {
+            self.not_before = 0;
+        }
     }
 }
