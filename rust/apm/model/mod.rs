@@ -6,8 +6,9 @@
 //! happens may happen at any time and in any order: messages arrive in any order, late, twice or not at all;
 //! timers fire early or late; ports die and come back; events of ports and of migrations come late, more than
 //! once or not at all (that of a migration before the QP was ever seen armed does come); nudges complete at
-//! any time; the module is unloaded at one end; a third node sends LAPs. What is bounded is how often ([`Bounds`]), and the messages on their
-//! way in one direction. Time is abstract, see [`super::rearm::canon`].
+//! any time; the module is unloaded at one end; a third node sends LAPs. What is bounded is how often
+//! ([`Bounds`]), and the messages on their way in one direction. Time is abstract, and of the paths that have
+//! failed only the last is remembered, see [`super::rearm::canon`].
 
 mod ends;
 mod laps;
@@ -99,7 +100,7 @@ impl Model for Connection {
                 "it is armed again, by few messages",
                 |m: &Self, s: &Moment| {
                     let whole = s.world.end.iter().all(|end| end.loaded);
-                    s.world.wrong.is_some() || !whole || s.recovers(&m.ways).is_ok()
+                    s.world.wrong.is_some() || !whole || s.recovers(&m.ways, false).is_ok()
                 },
             ),
         ]
@@ -118,9 +119,9 @@ fn check(name: &str, slot: [bool; 2], bounds: Bounds, steps: Option<usize>) {
     }
     let checker = checker.spawn_bfs().join();
     println!(
-        "model: {name}: {} states, {} in {} steps",
+        "model: {name}: {} states, {} {} steps",
         checker.unique_state_count(),
-        if steps.is_some() { "those" } else { "all" },
+        if steps.is_some() { "within" } else { "all, in" },
         checker.max_depth()
     );
     if let Some((property, path)) = checker.discoveries().into_iter().next() {
@@ -131,8 +132,7 @@ fn check(name: &str, slot: [bool; 2], bounds: Bounds, steps: Option<usize>) {
                 eprintln!("{n}. {action:?}");
             }
         }
-        last.tell_recovery();
-        panic!("{property}: {:?}", last.recovers(&Ways::default()));
+        panic!("{property}: {:?}", last.recovers(&Ways::default(), true));
     }
 }
 

@@ -7,9 +7,9 @@ use super::super::state::{PathMigState, State};
 use super::super::testbed::{alternate, pair_of, Swap, Wired, ACTIVE, PASSIVE};
 use super::ends::{End, News, Nudge, World};
 use super::{take, Bounds};
-use std::collections::{BTreeSet, HashMap};
+use dashmap::DashMap;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Mutex;
 
 const PORTS: [u32; 2] = [1, 2];
 /// Steps, and messages, within which a connection is armed again.
@@ -288,8 +288,8 @@ impl Moment {
     }
 
     /// Whether the connection is armed again at both ends, with each other, once all ports are up, nothing is
-    /// lost and packets flow; or why not.
-    pub(super) fn recovers(&self, ways: &Ways) -> Result<(), &'static str> {
+    /// lost and packets flow; or why not. `loud`: say how it goes.
+    pub(super) fn recovers(&self, ways: &Ways, loud: bool) -> Result<(), &'static str> {
         let mut moment = self.in_good_times();
         let mut idle = 0;
         let mut way: Vec<(u64, u32)> = Vec::new();
@@ -301,17 +301,23 @@ impl Moment {
             if way.len() > STEPS {
                 return Err("it is never armed again");
             }
-            let place = Ways::place(&moment.world, idle);
-            if let Some(known) = ways.known(place) {
-                messages = known;
+            let place = place(&moment.world, idle);
+            if let Some(known) = ways.get(&place) {
+                messages = *known;
                 break;
             }
             let Some(what) = moment.good(&mut idle) else {
                 break;
             };
+            if loud {
+                eprintln!("   then {what:?}");
+            }
             moment.happen(what);
             way.push((place, moment.world.sent));
             moment = moment.canonical();
+            if loud {
+                eprint!("{}", moment.world);
+            }
         }
         for (_, sent) in way.iter_mut().rev() {
             messages += *sent;
@@ -320,26 +326,10 @@ impl Moment {
         if messages > MESSAGES {
             return Err("messages without end");
         }
-        ways.learn(&way);
+        way.into_iter().for_each(|(place, messages)| {
+            ways.insert(place, messages);
+        });
         Ok(())
-    }
-
-    /// The same, told step by step.
-    pub(super) fn tell_recovery(&self) {
-        let mut moment = self.in_good_times();
-        let mut idle = 0;
-        for _ in 0..STEPS {
-            let Some(what) = moment
-                .good(&mut idle)
-                .filter(|_| moment.world.wrong.is_none())
-            else {
-                return;
-            };
-            eprintln!("   then {what:?}");
-            moment.happen(what);
-            moment = moment.canonical();
-            eprint!("{}", moment.world);
-        }
     }
 
     fn in_good_times(&self) -> Self {
@@ -356,31 +346,12 @@ impl Moment {
     }
 }
 
-/// Where good times lead: for what was seen on the way to ARMED, the number of messages that it takes from there.
-#[derive(Default)]
-pub(super) struct Ways([Mutex<HashMap<u64, u32>>; 32]);
+/// Where good times lead: for what was seen on the way to ARMED ([`place`]), the number of messages that it takes
+/// from there.
+pub(super) type Ways = DashMap<u64, u32>;
 
-impl Ways {
-    fn place(world: &World, idle: usize) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (world, idle % 4).hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn known(&self, place: u64) -> Option<u32> {
-        self.0[place as usize % 32]
-            .lock()
-            .unwrap()
-            .get(&place)
-            .copied()
-    }
-
-    fn learn(&self, way: &[(u64, u32)]) {
-        for (place, messages) in way {
-            self.0[*place as usize % 32]
-                .lock()
-                .unwrap()
-                .insert(*place, *messages);
-        }
-    }
+fn place(world: &World, idle: usize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (world, idle % 4).hash(&mut hasher);
+    hasher.finish()
 }

@@ -27,7 +27,7 @@ impl fmt::Display for World {
                 end.state,
                 end.rearm.phase()
             )?;
-            write!(
+            writeln!(
                 f,
                 "  down {down:?}{}",
                 if end.nudge == Nudge::None {
@@ -36,7 +36,6 @@ impl fmt::Display for World {
                     "  nudge"
                 }
             )?;
-            writeln!(f)?;
         }
         for (to, mad) in &self.wire {
             match mad {
