@@ -17,7 +17,7 @@ VARYING = [
     (re.compile(r"\+0x[0-9a-f]+(/0x[0-9a-f]+)?"), ""),
     (re.compile(r"^CPU: .*"), "CPU"),
     (re.compile(r"^Hardware name: .*"), "HARDWARE"),
-    (re.compile(r"^\S+ (Not tainted|Tainted: .*)$"), "KERNEL"),
+    (re.compile(r"^\S+ (#\d+ )?(Not tainted|Tainted: .*)$"), "KERNEL"),
     (re.compile(r"^Tainted: .*"), "TAINTED"),
     (re.compile(r"\b([\w:.-]+)/\d+( is |:|$)"), r"\1/PID\2"),
     # Whom an interrupt came upon.
