@@ -143,6 +143,10 @@ class Fabric:
         )
         return self.migrations()
 
+    def wait_sent(self, timeout=60):
+        """Wait until no RC QP has anything in its send queue: nothing is under way, of the ULP's or of ours."""
+        self.vm.wait_run(f"! grep -q ' sq=[1-9]' {DEBUGFS}/qps", timeout)
+
 
 def port_guid(vm, dev, port):
     """GUID of an HCA port, out of its first GID."""
